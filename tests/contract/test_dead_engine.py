@@ -19,7 +19,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # vLLM's 
 
 
 def exchange() -> HttpExchange:
-    return HttpExchange(trace.begin([], 1), "POST", "/v1/completions")
+    return HttpExchange(trace.begin([], 1), "/v1/completions")
 
 
 def told(exchange: HttpExchange) -> tuple[str, int, float | None]:

@@ -256,7 +256,7 @@ async def test_audio_takes_no_constraint_and_no_name(task: str) -> None:
     params = made.to_sampling_params(9, {})
     assert params.structured_outputs is None
     gate = new_gate()
-    current.set(HttpExchange(trace.begin([], 1), "POST", f"/v1/audio/{task}s"))
+    current.set(HttpExchange(trace.begin([], 1), f"/v1/audio/{task}s"))
     try:
         with pytest.raises(GuidedError) as refusal:
             await gate.admit(params.structured_outputs, params.extra_args)

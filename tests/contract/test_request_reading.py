@@ -5,13 +5,11 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-import httpx
 import pytest
-from fastapi import FastAPI
-from pydantic import TypeAdapter
 
-from guided_engine.admission import request_checks, request_words, validation
-from guided_engine.admission.request_body import keys_of
+from guided_contract.errors import GuidedError
+from guided_engine.admission import request_checks, request_words
+from guided_engine.admission.request_body import Body
 from guided_engine.compat import validators
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -99,40 +97,16 @@ def test_what_passes_is_taken_or_refused_and_nothing_else(
     broken = []
     for changed in odd_bodies(route):
         text = json.dumps({**LEAST[route], **changed}).encode()
-        keys = keys_of(text)
-        assert keys
-        if request_checks.fault(route, keys, 1 << 18) is not None:
-            continue
+        body = Body.read(text)
+        assert body
         try:
+            request_checks.check(route, body, 1 << 18)
             request_of(route).model_validate(json.loads(text))
-        except (ValueError, TypeError, VLLMError):
+        except (GuidedError, ValueError, TypeError, VLLMError):
             continue
         except Exception as error:  # noqa: BLE001 - what is looked for
             broken.append((changed, error))
     assert not broken
-
-
-@pytest.mark.parametrize("is_read", [False, True])
-async def test_an_error_while_a_body_is_read_is_told_from_one_of_the_handler(*, is_read: bool) -> None:
-    application = FastAPI()
-    chat = request_of("/v1/chat/completions")
-
-    @application.post("/")
-    async def handle(_request: chat) -> None:
-        raise KeyError("of the handler")
-
-    caught: list[Exception] = []
-
-    async def catching(scope: Any, receive: Any, send: Any) -> None:
-        try:
-            await application(scope, receive, send)
-        except Exception as error:  # noqa: BLE001 - as the middleware does
-            caught.append(error)
-
-    body = {**LEAST["/v1/chat/completions"], **({} if is_read else {"structured_outputs": "json"})}
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(catching), base_url="http://x") as client:
-        await client.post("/", json=body)
-    assert [validation.failed(error) for error in caught] == [not is_read]
 
 
 @pytest.mark.parametrize("route", CLASSES)
@@ -143,32 +117,11 @@ def test_no_word_that_vllm_reads_is_taken_for_another_servers(route: str) -> Non
     words = {*fields, *(field.alias for field in fields.values() if field.alias)}
     words.discard("guided_decoding_backend")  # a remnant of the batch's: nobody reads it
     for word in words:
-        keys = keys_of(json.dumps({word: {"x": 1}}).encode())
-        assert keys
-        found = request_words.fault(route, keys)
+        body = Body.read(json.dumps({word: {"x": 1}}).encode())
+        assert body
+        found = request_words.first(route, body)
         # Of what holds a constraint, x is refused.
         assert found is None or "no effect" not in found.message, word
-
-
-@pytest.mark.parametrize("route", CLASSES)
-def test_objects_that_vllm_reads_are_not_looked_into(route: str) -> None:
-    """What they hold is a client's own: arguments of a template, say."""
-    from vllm.exceptions import VLLMError
-
-    def takes(annotation: Any, value: Any) -> bool:
-        try:
-            TypeAdapter(annotation).validate_python(value)
-        except (ValueError, VLLMError):
-            return False
-        return True
-
-    fields = request_of(route).model_fields
-    inner = {"response_format": {"x": 1}}
-    for word in {word for word, field in fields.items() if takes(field.annotation, inner)}:
-        keys = keys_of(json.dumps({word: inner}).encode())
-        assert keys
-        is_constraint = word in {"response_format", "text", "output_config", "sampling_params"}
-        assert is_constraint or request_words.fault(route, keys) is None, word
 
 
 def test_the_keys_of_constraints_are_vllms() -> None:
@@ -185,10 +138,13 @@ def test_the_keys_of_constraints_are_vllms() -> None:
     structured = {field.name for field in fields(StructuredOutputsParams) if field.init}
     assert structured == set(request_words._STRUCTURED)
     assert keys(protocol.JsonSchemaResponseFormat) == set(request_words._NAMED_SCHEMA)
-    formats = request_words._FORMATS
+    formats = {
+        path: {kind: {"type", *keys} for kind, keys in kinds.items()}
+        for path, kinds in request_words._FORMATS.items()
+    }
     chat = formats["response_format"]
-    assert keys(protocol.ResponseFormat) == set(chat["json_schema"]) == {*chat["text"], "json_schema"}
+    assert keys(protocol.ResponseFormat) == chat["json_schema"] == {*chat["text"], "json_schema"}
     tags = keys(protocol.StructuralTagResponseFormat) | keys(protocol.LegacyStructuralTagResponseFormat)
-    assert tags == set(chat["structural_tag"])
-    assert keys(ResponseFormatTextJSONSchemaConfig) == set(formats["text.format"]["json_schema"])
-    assert keys(AnthropicJsonOutputFormat) == set(formats["output_config.format"]["json_schema"])
+    assert tags == chat["structural_tag"]
+    assert keys(ResponseFormatTextJSONSchemaConfig) == formats["text.format"]["json_schema"]
+    assert keys(AnthropicJsonOutputFormat) == formats["output_config.format"]["json_schema"]

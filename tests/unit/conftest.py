@@ -38,4 +38,5 @@ def service(folder: Path) -> Iterator[FakeService]:
 async def client(service: FakeService) -> AsyncIterator[GrammarClient]:
     client = GrammarClient(service.path, lambda: wire.Hello(role="api", pid=1, boot="b"), service_wait_s=2)
     yield client
-    await client.close()
+    if client._task is not None:
+        client._task.cancel()

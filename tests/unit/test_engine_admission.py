@@ -11,6 +11,7 @@ from guided_contract.errors import ErrorCode, GuidedError
 from guided_engine.admission import trace
 from guided_engine.admission.constraints import Constraint, constraint_of
 from guided_engine.admission.service_client import GrammarClient
+from support.collectors import eventually
 from support.engine import structured_outputs
 from support.fake_service import FakeService
 
@@ -138,7 +139,6 @@ class TestClient:
         lease.release()
         lease.release()
         await asyncio.to_thread(service.wait_for, wire.Release)
-        await client.close()
         assert [message.id for message in service.received(wire.Release)] == [asked.id]
 
     async def test_is_told_what_to_end(self, service: FakeService, client: GrammarClient) -> None:
@@ -184,24 +184,25 @@ class TestClient:
             await client.prepare(Constraint("regex", "a"), 1, None)
         assert raised.value.code is ErrorCode.GRAMMAR_SERVICE_UNAVAILABLE
         assert raised.value.retry_after_s
-        await client.close()
 
     async def test_service_restarts_meanwhile(self, service: FakeService, client: GrammarClient) -> None:
         service.script["a"] = lambda _asked: None
         task = asyncio.create_task(client.prepare(Constraint("regex", "a"), 1, None))
         await asyncio.to_thread(service.wait_for, wire.Prepare)
         service.stop()
-        service.script["a"] = prepared
+        with pytest.raises(GuidedError) as raised:
+            await task
+        assert (raised.value.code, raised.value.retry_after_s) == ("grammar_service_unavailable", 2)
+        service.script["a"] = service.script["b"] = prepared
         service.start()
-        old = await task
+        old = await client.prepare(Constraint("regex", "a"), 1, None)
         # Its lease belongs to the connection; after another restart the id is not ours any more.
         service.stop()
         service.forget()
-        service.script["b"] = prepared
+        await eventually(lambda: not client._connection.established.is_set())
         service.start()
         await client.prepare(Constraint("regex", "b"), 1, None)
         old.release()
-        await client.close()
         assert not service.received(wire.Release)
 
     async def test_unknown_code(self, service: FakeService, client: GrammarClient) -> None:

@@ -1,7 +1,8 @@
 """The gate of an API server: what a request may ask for, and the grammar that a name stands for."""
 
 import asyncio
-from collections.abc import AsyncIterator
+import contextlib
+from collections.abc import AsyncIterator, Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,6 +22,30 @@ from guided_engine.telemetry import Telemetry
 from support.engine import pod_config, structured_outputs, wait_until
 from support.fake_service import FakeService
 
+Make = Callable[..., gate_module.Gate]
+
+
+@pytest.fixture
+def make(service: FakeService, client: GrammarClient) -> Make:
+    """Make a gate of a pod whose configuration differs in some fields."""
+
+    def make(**fields: Any) -> gate_module.Gate:
+        pod = msgspec.structs.replace(pod_config(service.path.parent), **fields)
+        return gate_module.Gate(pod, client, Telemetry(pod.telemetry_socket))
+
+    return make
+
+
+@contextlib.contextmanager
+def asking(route: str | None) -> Iterator[HttpExchange]:
+    """Be asked over HTTP on a route, None: otherwise."""
+    exchange = HttpExchange(trace.begin([], 1), route or "")
+    current.set(exchange if route else None)
+    try:
+        yield exchange
+    finally:
+        current.set(None)
+
 
 def prepared(asked: wire.Prepare) -> wire.Prepared:
     return wire.Prepared(id=asked.id, key="k", backend="xgrammar")
@@ -38,24 +63,13 @@ def prepared(asked: wire.Prepare) -> wire.Prepared:
         ("XGrammar", "guidance", False),
     ],
 )
-async def test_a_request_may_choose_among_the_pods_backends(
-    service: FakeService, client: GrammarClient, configured: Any, asked: Any, *, allowed: bool
-) -> None:
-    guided = GuidedDecodingConfig(backend=configured)
-    pod = msgspec.structs.replace(pod_config(service.path.parent), guided_decoding=guided)
-    gate = gate_module.Gate(pod, client, Telemetry(pod.telemetry_socket))
-    service.script["a+"] = prepared
-    current.set(HttpExchange(trace.begin([], 1), "POST", "/v1/completions"))
-    given = {"guided_backend": asked} if asked else None
-    try:
-        if allowed:
-            await gate.admit(structured_outputs(regex="a+"), given)
-            assert service.wait_for(wire.Prepare).backend == asked
-            return
-        with pytest.raises(GuidedError) as raised:
-            await gate.admit(structured_outputs(regex="a+"), given)
-    finally:
-        current.set(None)
+def test_a_request_may_choose_among_the_pods_backends(configured: Any, asked: Any, *, allowed: bool) -> None:
+    guided, given = GuidedDecodingConfig(backend=configured), {"guided_backend": asked} if asked else None
+    if allowed:
+        assert options_of(given, guided).backend == asked
+        return
+    with pytest.raises(GuidedError) as raised:
+        options_of(given, guided)
     assert raised.value.code is ErrorCode.GRAMMAR_UNSUPPORTED
     assert raised.value.path == "vllm_xargs.guided_backend"
 
@@ -70,40 +84,31 @@ async def test_a_request_may_choose_among_the_pods_backends(
     ],
 )
 async def test_refusals_before_a_constraint_is_read_count_under_its_kind(
-    service: FakeService, client: GrammarClient, given: Any, extra_args: Any, code: str
+    make: Make, given: Any, extra_args: Any, code: str
 ) -> None:
-    pod = pod_config(service.path.parent)
-    exchange = HttpExchange(trace.begin([], 1), "POST", "/v1/completions")
-    current.set(exchange)
-    gate = gate_module.Gate(pod, client, Telemetry(pod.telemetry_socket))
-    try:
-        with pytest.raises(GuidedError) as raised:
-            await gate.admit(structured_outputs(**given), extra_args)
-    finally:
-        current.set(None)
+    gate = make()
+    with asking("/v1/completions") as exchange, pytest.raises(GuidedError) as raised:
+        await gate.admit(structured_outputs(**given), extra_args)
     assert (raised.value.code, exchange.kind) == (code, "regex")
 
 
-async def test_a_structural_tag_is_waited_for(service: FakeService, client: GrammarClient) -> None:
+async def test_a_structural_tag_is_waited_for(service: FakeService, make: Make) -> None:
     """What is held back comes in one piece, which vLLM's parsers of tool calls misread."""
     tag = '{"type": "structural_tag", "format": {"type": "any_text"}}'
     service.script[tag] = lambda asked: wire.Prepared(
         id=asked.id, key="k", backend="xgrammar", is_proven=False
     )
-    pod = pod_config(service.path.parent)
-    exchange = HttpExchange(trace.begin([], 1), "POST", "/v1/chat/completions")
-    current.set(exchange)
-    try:
-        gate = gate_module.Gate(pod, client, Telemetry(pod.telemetry_socket))
+    with asking("/v1/chat/completions") as exchange:
+        gate = make()
         admitting = asyncio.create_task(gate.admit(structured_outputs(structural_tag=tag), None))
         asked = await asyncio.to_thread(service.wait_for, wire.Prepare)
-        await asyncio.to_thread(wait_until, lambda: bool(client._unproven))
+        await asyncio.to_thread(
+            wait_until, lambda: any(one.prepared.done() for one in gate.client._questions.values())
+        )
         assert not admitting.done()
         service.peers("api")[0].send(wire.Proven(id=asked.id, backend="xgrammar"))
         assert not (await admitting).is_unproven
         assert exchange.decided
-    finally:
-        current.set(None)
 
 
 @pytest.mark.parametrize(
@@ -113,45 +118,17 @@ async def test_a_structural_tag_is_waited_for(service: FakeService, client: Gram
     ("route", "path"),
     [("/v1/completions", "ignore_eos"), ("/inference/v1/generate", "sampling_params.ignore_eos")],
 )
-async def test_a_guided_text_ends_with_its_grammar(
-    service: FakeService, client: GrammarClient, asked: Any, route: str, path: str
-) -> None:
-    pod = pod_config(service.path.parent)
-    gate = gate_module.Gate(pod, client, Telemetry(pod.telemetry_socket))
-    current.set(HttpExchange(trace.begin([], 1), "POST", route))
-    try:
+async def test_a_guided_text_ends_with_its_grammar(make: Make, asked: Any, route: str, path: str) -> None:
+    gate = make()
+    with asking(route):
         with pytest.raises(GuidedError, match="cannot be combined with a constraint") as raised:
             await gate.admit(*asked, ignores_end=True)
         assert (await gate.admit(None, None, ignores_end=True)).lease is None
-    finally:
-        current.set(None)
     assert raised.value.path == path
 
 
-async def test_a_token_that_a_request_itself_forbids_is_not_blamed_on_its_grammar(
-    service: FakeService, client: GrammarClient
-) -> None:
-    pod = pod_config(service.path.parent)
-    gate = gate_module.Gate(pod, client, Telemetry(pod.telemetry_socket))
-    service.script["a+"] = prepared
-    current.set(exchange := HttpExchange(trace.begin([], 1), "POST", "/v1/completions"))
-    try:
-        params = SimpleNamespace(bad_words=["a"], allowed_token_ids=None)
-        admitted = await gate.admit(structured_outputs(regex="a+"), None, sampling_params=params)
-        admitted.fail(GuidedError(ErrorCode.SEQUENCE_TOKEN_REJECTED))
-    finally:
-        current.set(None)
-    assert exchange.failure is not None
-    assert exchange.failure.message == (
-        "generation stopped: bad_words of the request left no token that its grammar allows"
-    )
-
-
-async def test_what_cannot_be_chosen_is_refused_without_a_constraint_too(
-    service: FakeService, client: GrammarClient
-) -> None:
-    pod = pod_config(service.path.parent)
-    gate = gate_module.Gate(pod, client, Telemetry(pod.telemetry_socket))
+async def test_what_cannot_be_chosen_is_refused_without_a_constraint_too(make: Make) -> None:
+    gate = make()
     with pytest.raises(GuidedError, match="must be xgrammar or guidance") as raised:
         await gate.admit(None, {"guided_backend": 5})
     assert raised.value.code is ErrorCode.GRAMMAR_UNSUPPORTED
@@ -171,36 +148,28 @@ async def test_what_cannot_be_chosen_is_refused_without_a_constraint_too(
     ],
 )
 async def test_processors_that_a_model_has_not_are_refused_before_its_grammar_is_asked_for(
-    service: FakeService, client: GrammarClient, asked: Any, route: str | None, path: str
+    service: FakeService, make: Make, asked: Any, route: str | None, path: str
 ) -> None:
     processors = [LogitsProcessorConfig(name="repeat", factory="a.b:C")]
-    pod = msgspec.structs.replace(pod_config(service.path.parent), logits_processors=processors)
-    gate = gate_module.Gate(pod, client, Telemetry(pod.telemetry_socket))
-    exchange = None if route is None else HttpExchange(trace.begin([], 1), "POST", route)
-    current.set(exchange)
-    try:
+    gate = make(logits_processors=processors)
+    with asking(route) as exchange:
         for choice in ("absent", "repeat,repeat", 5, ["repeat"] * 200_000, [None]):
             with pytest.raises(GuidedError) as raised:
                 await gate.admit(asked, {"logits_processors": choice})
             assert (raised.value.code, raised.value.path) == ("request_invalid", path)
             assert raised.value.message.startswith(f"{path}: ")
-        assert exchange is None or exchange.failure is not None
+        assert route is None or exchange.failure is not None
         for taken in ("repeat", ["repeat"], "", None):
             assert (await gate.admit(None, {"logits_processors": taken})).lease is None
-    finally:
-        current.set(None)
     assert not service.received(wire.Prepare)
 
 
-async def test_a_class_as_vllm_has_them_judges_the_requests_that_it_is_for(
-    service: FakeService, client: GrammarClient
-) -> None:
+async def test_a_class_as_vllm_has_them_judges_the_requests_that_it_is_for(make: Make) -> None:
     processors = [
         LogitsProcessorConfig(name="target", factory="support.vllm_like:Target"),
         LogitsProcessorConfig(name="other", factory="guided_engine.processors.dry:Dry"),
     ]
-    pod = msgspec.structs.replace(pod_config(service.path.parent), logits_processors=processors)
-    gate = gate_module.Gate(pod, client, Telemetry(pod.telemetry_socket))
+    gate = make(logits_processors=processors)
     wrong, right = SimpleNamespace(target=-1), SimpleNamespace(target=7)
     with pytest.raises(GuidedError, match="target refuses the request: a target is a token id") as raised:
         await gate.admit(None, {}, sampling_params=wrong)
@@ -211,16 +180,12 @@ async def test_a_class_as_vllm_has_them_judges_the_requests_that_it_is_for(
 
 @pytest.mark.parametrize(("choice", "is_told"), [("repeat", True), (None, True), ("", False)])
 async def test_an_unguided_request_tells_the_ranks_where_failures_of_its_processors_belong(
-    service: FakeService, client: GrammarClient, choice: str | None, *, is_told: bool
+    make: Make, choice: str | None, *, is_told: bool
 ) -> None:
     processors = [LogitsProcessorConfig(name="repeat", factory="guided_engine.processors.dry:Dry")]
-    pod = msgspec.structs.replace(pod_config(service.path.parent), logits_processors=processors)
-    gate = gate_module.Gate(pod, client, Telemetry(pod.telemetry_socket))
-    current.set(exchange := HttpExchange(trace.begin([], 1), "POST", "/v1/completions"))
-    try:
+    gate = make(logits_processors=processors)
+    with asking("/v1/completions") as exchange:
         told = (await gate.admit(None, {"logits_processors": choice})).arguments
-    finally:
-        current.set(None)
     span = {"traceparent": exchange.span.traceparent, "tracestate": None}
     assert told == ({"guided_trace": span} if is_told else {})
 
@@ -262,26 +227,27 @@ class TestNames:
     """A grammar that the pod has, asked for by its name."""
 
     @pytest.fixture
-    async def gate(self, service: FakeService, client: GrammarClient) -> AsyncIterator[gate_module.Gate]:
-        pod = pod_config(service.path.parent)
+    async def gate(self, service: FakeService, make: Make) -> AsyncIterator[gate_module.Gate]:
         service.named["card"] = ("json", '{"enum": [1]}')
-        current.set(HttpExchange(trace.begin([], 1), "POST", "/v1/completions"))
-        yield gate_module.Gate(pod, client, Telemetry(pod.telemetry_socket))
+        current.set(HttpExchange(trace.begin([], 1), "/v1/completions"))
+        yield make()
         current.set(None)
 
     async def test_stands_for_its_text(self, service: FakeService, gate: gate_module.Gate) -> None:
         service.unenforced["card"] = ["$.not"]
+        exchange = current.get()
+        assert exchange
+        exchange.written = {"tools": b"[]"}
         admitted = await gate.admit(None, {"guided_grammar": "card", **CHOSEN})
         assert admitted.lease
         assert admitted.lease.constraint == Constraint(
             "json", '{"enum": [1]}', Options("guidance", "Compact", "Allow")
         )
-        assert admitted.ticket
+        assert admitted.arguments
         asked = service.wait_for(wire.PrepareNamed)
         assert (asked.name, asked.backend) == ("card", "guidance")
         assert (asked.whitespace, asked.unsupported_keywords) == ("Compact", "Allow")
-        exchange = current.get()
-        assert exchange
+        assert not exchange.written, "the text at fault would be none of the client's"
         assert (exchange.kind, exchange.grammar_key) == ("json", admitted.lease.key)
         assert exchange.unenforced == ["$.not"]
         admitted.lease.release()
@@ -306,7 +272,7 @@ class TestNames:
         assert exchange.failure is raised.value
 
     async def test_other_routes_refuse_it(self, gate: gate_module.Gate) -> None:
-        current.set(HttpExchange(trace.begin([], 1), "POST", "/invocations"))
+        current.set(HttpExchange(trace.begin([], 1), "/invocations"))
         with pytest.raises(GuidedError) as raised:
             await gate.admit(None, {"guided_grammar": "card"})
         assert raised.value.code is ErrorCode.REQUEST_NOT_ADMITTED

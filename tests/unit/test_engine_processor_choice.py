@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from guided_contract.choices import MOST_PROCESSORS as MOST
 from guided_contract.config import LogitsProcessorConfig, PodConfig
-from guided_engine.admission.request_body import keys_of
-from guided_engine.admission.request_fault import Fault
-from guided_engine.admission.request_processors import fault
+from guided_contract.errors import GuidedError
+from guided_engine.admission.request_body import Body
+from guided_engine.admission.request_checks import check
 from guided_engine.processors.choice import ChoiceError, chosen
 
 NO_NAMES = "it must be names"
@@ -175,13 +175,17 @@ PATHS = {
 }
 
 
-def written(route: str, options: Any, model: Sequence[LogitsProcessorConfig] = MODEL) -> Fault | None:
+def written(route: str, options: Any, model: Sequence[LogitsProcessorConfig] = MODEL) -> GuidedError | None:
     body: Any = options
     for key in reversed(PATHS[route].split(".")):
         body = {key: body}
-    keys = keys_of(msgspec.json.encode(body))
-    assert keys is not None
-    return fault(route, keys, model)
+    given = Body.read(msgspec.json.encode(body))
+    assert given is not None
+    try:
+        check(route, given, 1 << 30, model)
+    except GuidedError as error:
+        return error
+    return None
 
 
 @pytest.mark.parametrize("route", PATHS)
@@ -200,16 +204,6 @@ def test_options_that_are_no_object_are_vllms_to_refuse(route: str, options: Any
     assert written(route, options) is None
     assert written(route, {"logits_processors": None}) is None
     assert written(route, {"logits_processors": "repeat, watermark"}) is None
-
-
-def test_a_choice_that_the_route_does_not_read_is_told_so() -> None:
-    keys = keys_of(b'{"vllm_xargs": {"logits_processors": "a"}, "sampling_params": {}}')
-    assert keys is not None
-    found = fault("/inference/v1/generate", keys, MODEL)
-    assert found is not None
-    assert found.path == "vllm_xargs.logits_processors"
-    assert "write it in sampling_params.extra_args" in found.message
-    assert fault("/v1/audio/transcriptions", keys, NONE) is None, "which sends no JSON"
 
 
 SETTABLE = [

@@ -1,26 +1,39 @@
 """What is looked at in a body besides words: types, tools, and that there is one constraint."""
 
 import json
+import tracemalloc
 from typing import Any
 
 import pytest
 
 from guided_contract.errors import ErrorCode, GuidedError
-from guided_engine.admission import client_paths, request_checks, request_tools, trace
-from guided_engine.admission.exchange import HttpExchange
-from guided_engine.admission.request_body import keys_of
-from guided_engine.admission.request_fault import Fault
+from guided_engine.admission import request_checks
+from guided_engine.admission.request_body import Body
 
 CHAT, COMPLETIONS, BATCH = "/v1/chat/completions", "/v1/completions", "/v1/chat/completions/batch"
 RESPONSES, MESSAGES, GENERATE = "/v1/responses", "/v1/messages", "/inference/v1/generate"
+SCORING = "/generative_scoring"
+MOST = 1000
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}}
 FORMAT = {"type": "json_schema", "json_schema": {"name": "x", "schema": SCHEMA}}
 
 
-def found(route: str, body: Any) -> Fault | None:
-    keys = keys_of(json.dumps(body).encode())
-    assert keys is not None
-    return request_checks.fault(route, keys, 1 << 18)
+TOOL = {"type": "function", "function": {"name": "f", "parameters": SCHEMA}}
+STRICT = {"type": "function", "function": {"name": "f", "parameters": SCHEMA, "strict": True}}
+
+
+def read(body: Any) -> Body:
+    given = Body.read(json.dumps(body).encode())
+    assert given is not None
+    return given
+
+
+def found(route: str, body: Any, most_bytes: int = 1 << 18) -> GuidedError | None:
+    try:
+        request_checks.check(route, read(body), most_bytes)
+    except GuidedError as error:
+        return error
+    return None
 
 
 def function(name: Any = "f", **fields: Any) -> dict[str, Any]:
@@ -127,12 +140,7 @@ class TestTools:
         fault = found(route, {**twice, **forced})
         assert fault is not None
         assert fault.path == f"{at}.name"
-        schema = "input_schema" if route == MESSAGES else "parameters"
-        no_object = {"tools": [make("g"), make(**{schema: {"type": "array"}})]}
-        fault = found(route, {**no_object, **forced})
-        assert fault is not None
-        assert fault.path == f"{at}.{schema}.type"
-        assert found(route, twice) is found(route, no_object) is None
+        assert found(route, twice) is None
 
     @pytest.mark.parametrize("constraint", [{"regex": "("}, {"json": SCHEMA}, {"choice": ["a"]}])
     @pytest.mark.parametrize(
@@ -176,46 +184,95 @@ class TestTools:
         assert found(route, body) is None
 
 
+def test_a_batch_is_not_streamed() -> None:
+    """vLLM answers with the first part of it, and `stop`."""
+    fault = found(BATCH, {"stream": True, "messages": []})
+    assert fault is not None
+    assert fault.path == "stream"
+    assert found(BATCH, {"stream": False, "messages": []}) is None
+    assert found(CHAT, {"stream": True, "messages": []}) is None
+
+
 @pytest.mark.parametrize(
-    ("body", "path", "param"),
+    ("path", "body"),
     [
-        ({"structured_outputs": {"regex": "("}}, None, "structured_outputs.regex"),
-        ({"structured_outputs": {"grammar": "x"}}, "$", "structured_outputs.grammar"),
-        ({"response_format": FORMAT}, None, "response_format.json_schema.schema"),
-        ({"response_format": FORMAT, "tools": [function()]}, None, None),
-        ({"tools": [function(strict=True)]}, None, "tools"),
-        ({"tools": [function()], "tool_choice": "required", "response_format": FORMAT}, None, "tools"),
-        ({"tools": [function()], "vllm_xargs": {"guided_grammar": "x"}}, None, None),
-        ({}, None, None),
+        ("structured_outputs", {"structured_outputs": {"json": {"description": "x" * 3 * MOST}}}),
+        ("response_format", {"response_format": {"type": "json_object", "x": "x" * 3 * MOST}}),
+        ("tools", {"tools": [TOOL] * MOST, "tool_choice": "required"}),
+        ("tools", {"tools": [TOOL] * MOST + [STRICT]}),
+        ("tools", {"tools": [TOOL] * MOST, "tool_choice": {"type": "function", "function": {"name": "f"}}}),
     ],
 )
-def test_an_error_that_knows_no_place_has_that_of_the_only_constraint(
-    body: dict[str, Any], path: str | None, param: str | None
-) -> None:
-    keys = keys_of(json.dumps(body).encode())
-    assert keys is not None
-    exchange = HttpExchange(trace.begin([], 1), "POST", CHAT, place=request_tools.place(CHAT, keys))
-    for code in (ErrorCode.GRAMMAR_INVALID, ErrorCode.GRAMMAR_TOO_LARGE):
-        told = client_paths.translated(GuidedError(code, "$: no" if path else "no", path=path), exchange)
-        assert told.path == param
-        assert told.message == (f"{param}: no" if path else "no")
-    for other in (ErrorCode.GRAMMAR_RANKS_NOT_READY, ErrorCode.REQUEST_NOT_ADMITTED):
-        assert client_paths.translated(GuidedError(other, "no"), exchange).path is None
+def test_what_is_too_large_is_refused_before_anybody_reads_it(path: str, body: Any) -> None:
+    """30,000 tools held up all other requests for 7 s, and were refused then."""
+    fault = found(CHAT, body, MOST)
+    assert fault is not None
+    assert (fault.path, fault.code) == (path, ErrorCode.GRAMMAR_TOO_LARGE)
+    assert found(CHAT, body, most_bytes=1 << 20) != fault
 
 
-@pytest.mark.parametrize("options", [5, True, "a", [], None, {}])
-def test_options_of_a_wrong_type_are_no_place(options: Any) -> None:
-    keys = keys_of(json.dumps({"vllm_xargs": options, "response_format": FORMAT}).encode())
-    assert keys is not None
-    assert request_tools.place(CHAT, keys) == "response_format.json_schema.schema"
+@pytest.mark.parametrize("strict", [True, "true", 1])
+def test_strict_is_what_vllm_takes_for_true(strict: Any) -> None:
+    tool = {"type": "function", "function": {"name": "f", "parameters": SCHEMA, "strict": strict}}
+    fault = found(CHAT, {"tools": [tool, tool]})
+    assert fault is not None
+    assert fault.path == "tools[1].function.name"
+
+
+@pytest.mark.parametrize("choice", [None, "auto", "none"])
+def test_tools_that_become_no_grammar_may_be_large(choice: Any) -> None:
+    assert found(CHAT, {"tools": [TOOL] * MOST, "tool_choice": choice}, MOST) is None
 
 
 @pytest.mark.parametrize(
-    "body",
+    ("route", "path", "body"),
     [
-        {"functions": []}, {"constraints": {}}, {"json_schema": []}, {"tool_choise": None},
-        {"analytics": {"tool_choices": ["search"]}},
+        (GENERATE, "vllm_xargs.guided_grammar", {"vllm_xargs": {"guided_grammar": "x"}}),
+        (GENERATE, "vllm_xargs.structured_outputs", {"vllm_xargs": {"structured_outputs": {"json": SCHEMA}}}),
+        (
+            GENERATE,
+            "sampling_params.extra_args.response_format",
+            {"sampling_params": {"extra_args": {"response_format": SCHEMA}}},
+        ),
+        (CHAT, "vllm_xargs.structured_outputs", {"vllm_xargs": {"structured_outputs": "x"}}),
+        (CHAT, "vllm_xargs.response_format", {"vllm_xargs": {"response_format": "json"}}),
+        (CHAT, "vllm_xargs.Guided_Grammar", {"vllm_xargs": {"Guided_Grammar": "x"}}),
+        (COMPLETIONS, "tools", {"tools": [STRICT]}),
+        (GENERATE, "tools", {"tools": [STRICT]}),
+        (SCORING, "structured_outputs", {"structured_outputs": {"json": SCHEMA}}),
+        (SCORING, "response_format", {"response_format": {"type": "json_object"}}),
+        (SCORING, "guided_json", {"guided_json": SCHEMA}),
     ],
-)  # fmt: skip
-def test_what_asks_for_nothing_passes(body: Any) -> None:
-    assert found(CHAT, body) is None
+)
+def test_a_constraint_that_nobody_reads_is_told(route: str, path: str, body: Any) -> None:
+    fault = found(route, body)
+    assert fault is not None
+    assert fault.path == path
+
+
+@pytest.mark.parametrize(
+    ("route", "body"),
+    [
+        (CHAT, {"vllm_xargs": {"guided_grammar": "x", "guided_backend": "guidance"}}),
+        (CHAT, {"vllm_xargs": {"regex": "a processor's own", "pattern": "x", "bias": 2}}),
+        (GENERATE, {"sampling_params": {"extra_args": {"guided_grammar": "x"}}}),
+        (COMPLETIONS, {"tools": [TOOL]}),
+        (COMPLETIONS, {"tools": [{**TOOL, "strict": False}, {**TOOL, "strict": None}]}),
+        (SCORING, {"query": "x", "items": ["a"]}),
+    ],
+)
+def test_what_is_read_or_asks_for_nothing_goes_on(route: str, body: Any) -> None:
+    assert found(route, body) is None
+
+
+def test_a_long_prompt_is_not_read() -> None:
+    """As it would be into objects that take many times its length."""
+    text = json.dumps({"model": "m", "prompt": list(range(300_000)), "max_tokens": 3}).encode()
+    tracemalloc.start()
+    try:
+        body = Body.read(text)
+        assert body is not None
+        request_checks.check(COMPLETIONS, body, MOST)
+        assert tracemalloc.get_traced_memory()[1] < len(text)
+    finally:
+        tracemalloc.stop()

@@ -49,16 +49,11 @@ def named_grammar(structured_outputs: Any, extra_args: Mapping[str, Any] | None)
     name = (extra_args or {}).get(names.GRAMMAR_ARG)
     if name is None:
         return None
-    if not isinstance(name, str):
-        raise _misnamed(f"{names.GRAMMAR_ARG} must be the name of a grammar")
-    if structured_outputs is not None:
-        message = f"{names.GRAMMAR_ARG} cannot be combined with a schema, tools or another constraint"
-        raise _misnamed(message)
-    return NamedGrammar(name)
-
-
-def _misnamed(message: str) -> GuidedError:
-    return GuidedError(ErrorCode.GRAMMAR_INVALID, message, path=f"vllm_xargs.{names.GRAMMAR_ARG}")
+    if isinstance(name, str) and structured_outputs is None:
+        return NamedGrammar(name)
+    fault = "must be the name of a grammar" if not isinstance(name, str) else _ALONE
+    message = f"{names.GRAMMAR_ARG} {fault}"
+    raise GuidedError(ErrorCode.GRAMMAR_INVALID, message, path=f"vllm_xargs.{names.GRAMMAR_ARG}")
 
 
 def constraint_of(structured_outputs: Any, max_bytes: int) -> Constraint:
@@ -67,45 +62,32 @@ def constraint_of(structured_outputs: Any, max_bytes: int) -> Constraint:
     Raises
     ------
     GuidedError
-        No constraint is set (grammar_invalid), its text is longer than `max_bytes` or too deep to be
-        written as JSON (grammar_too_large), or an option is set that vLLM takes and ignores
+        No constraint is set, or it cannot be written as text (grammar_invalid), its text is longer than
+        `max_bytes` or too deep (grammar_too_large), or an option is set that vLLM takes and ignores
         (grammar_unsupported).
     """
     for option in _IGNORED:
         if getattr(structured_outputs, option, None):
-            raise GuidedError(
-                ErrorCode.GRAMMAR_UNSUPPORTED,
-                f"{option} cannot be set per request: remove it",
-                path=f"structured_outputs.{option}",
-            )
-    for kind, text in _READERS.items():
-        value = getattr(structured_outputs, kind)
-        if value is not None:
-            try:
-                constraint = Constraint(kind, text(value))
-                size = len(constraint.spec.encode())
-            except RecursionError as error:
-                raise GuidedError(
-                    ErrorCode.GRAMMAR_TOO_LARGE, "the schema is nested too deeply", path="$"
-                ) from error
-            except UnicodeEncodeError as error:
-                message = f"{kind} holds half of a surrogate pair, which is no text"
-                raise GuidedError(ErrorCode.GRAMMAR_INVALID, message, path="$") from error
-            except (TypeError, ValueError) as error:
-                message = f"{kind} cannot be read: {error}"
-                raise GuidedError(ErrorCode.GRAMMAR_INVALID, message, path="$") from error
-            if size > max_bytes:
-                message = f"{kind} has {size} bytes; at most {max_bytes} are allowed"
-                raise GuidedError(ErrorCode.GRAMMAR_TOO_LARGE, message, path="$")
-            return constraint
-    raise GuidedError(ErrorCode.GRAMMAR_INVALID, "no constraint is given")
+            message = f"{option} cannot be set per request: remove it"
+            raise GuidedError(ErrorCode.GRAMMAR_UNSUPPORTED, message, path=f"structured_outputs.{option}")
+    kind = kind_of(structured_outputs)
+    if kind is None:
+        raise GuidedError(ErrorCode.GRAMMAR_INVALID, "no constraint is given")
+    try:
+        constraint = Constraint(kind, _READERS[kind](getattr(structured_outputs, kind)))
+        size = len(constraint.spec.encode())
+    except RecursionError as error:
+        raise GuidedError(ErrorCode.GRAMMAR_TOO_LARGE, "the schema is nested too deeply", path="$") from error
+    except (TypeError, ValueError) as error:  # such as NaN, and half of a surrogate pair
+        raise GuidedError(ErrorCode.GRAMMAR_INVALID, f"{kind} cannot be read: {error}", path="$") from error
+    if size > max_bytes:
+        message = f"{kind} has {size} bytes; at most {max_bytes} are allowed"
+        raise GuidedError(ErrorCode.GRAMMAR_TOO_LARGE, message, path="$")
+    return constraint
 
 
 def _json_text(value: Any) -> str:
-    try:
-        return value if isinstance(value, str) else json.dumps(value, allow_nan=False)
-    except ValueError as error:
-        raise ValueError("NaN and Infinity are not JSON") from error
+    return value if isinstance(value, str) else json.dumps(value, allow_nan=False)
 
 
 def _object_text(value: Any) -> str:
@@ -114,6 +96,7 @@ def _object_text(value: Any) -> str:
     return ""
 
 
+_ALONE: Final = "cannot be combined with a schema, tools or another constraint"
 # vLLM 0.32 reads these from the engine's configuration alone.
 _IGNORED: Final = ("whitespace_pattern", "disable_any_whitespace", "disable_additional_properties")
 

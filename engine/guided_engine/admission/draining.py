@@ -7,15 +7,14 @@ meanwhile is answered as ever.
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, MutableMapping
+import weakref
 from pathlib import Path
 from typing import Any, Final
 
-from guided_contract.config import DrainConfig
-from guided_engine.admission import idle_connections, response_headers
+from starlette.types import Message, Send
 
-Message = MutableMapping[str, Any]
-Send = Callable[[Message], Awaitable[None]]
+from guided_contract.config import DrainConfig
+from guided_engine.admission import response_headers
 
 _LOOK_S: Final = 0.5
 # Whoever asks at the moment of the close loses a request. So it is once clients have given the connection up:
@@ -35,9 +34,9 @@ def closing_connections(send: Send, draining: Path) -> Send:
 
 
 async def close_idle(app: Any, config: DrainConfig, draining: Path) -> None:
-    """Once the pod drains, keep closing idle connections; never returns.
+    """Once the pod drains, keep closing connections without a request, which no response can close.
 
-    Clients may hold connections without a request, which no response can close.
+    Never returns.
 
     Parameters
     ----------
@@ -46,17 +45,30 @@ async def close_idle(app: Any, config: DrainConfig, draining: Path) -> None:
     draining
         File that exists from the moment the pod was told to stop.
     """
-    since_s = None
-    idle = idle_connections.Idle(app)
+    begun_s = None
+    # On which nothing was asked yet, and when each was seen first: uvicorn does not know.
+    unused: weakref.WeakKeyDictionary[Any, float] = weakref.WeakKeyDictionary()
     while True:
-        now_s = asyncio.get_running_loop().time()
-        if since_s is None and _is_there(draining):
-            since_s = now_s
-        if since_s is not None and now_s - since_s >= config.endpoint_lag_s:
-            idle.close(_IDLE_S, now_s)
-        elif since_s is not None:
-            idle.look(now_s)
         await asyncio.sleep(_LOOK_S)
+        if not _is_there(draining):
+            continue
+        now_s = asyncio.get_running_loop().time()
+        begun_s = now_s if begun_s is None else begun_s
+        for connection in _connections(app):
+            since_s = unused.setdefault(connection, now_s)
+            if connection.cycle is not None:
+                # Set when a response has ended, unset when a request comes.
+                timer, kept_s = connection.timeout_keep_alive_task, float(connection.timeout_keep_alive)
+                since_s = now_s if timer is None else timer.when() - kept_s
+            if now_s - begun_s >= config.endpoint_lag_s and now_s - since_s >= _IDLE_S:
+                connection.shutdown()
+
+
+def _connections(app: Any) -> list[Any]:
+    """Return the connections of vLLM's HTTP server, which is uvicorn's."""
+    server = getattr(app.state, "server", None)
+    known = server.server_state.connections if server is not None else ()
+    return [one for one in known if hasattr(one, "timeout_keep_alive")]  # others are web sockets
 
 
 def _is_there(path: Path) -> bool:

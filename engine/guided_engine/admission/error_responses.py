@@ -2,15 +2,14 @@
 
 import json
 import math
-from collections.abc import MutableMapping
 from typing import Any, Final
+
+from starlette.types import Message
 
 from guided_contract.errors import GuidedError
 from guided_engine.admission import client_paths, identifiers
 from guided_engine.admission.exchange import HttpExchange
 from guided_engine.admission.request_body import value_of
-
-Message = MutableMapping[str, Any]
 
 _MESSAGES: Final = "/v1/messages"
 _RESPONSES: Final = "/v1/responses"

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-from guided_contract.errors import ErrorCode, GuidedError
+from guided_contract.errors import GuidedError
 from guided_contract.records import MOST_CHOICES, HttpRequest
 from guided_contract.trace_context import TraceContext
 from guided_contract.wire import Kind
@@ -29,17 +29,14 @@ class HttpExchange:
     `failure` is the error to answer with, whatever the handler makes of it;
     `request_id` is what client and vLLM call the request, "" until either has said so;
     `written` is where the client wrote constraints and tools, as JSON, by the body's keys;
-    `place` is the path of all that its grammar comes from, None where that is written in several places;
     `spec` is the text of the constraint that came of it, as wire.Prepare takes it;
     `unenforced` are JSONPaths of what its grammars ask for, and are not enforced in;
     `ignored` are keys of its body that vLLM does not know;
-    `narrowed_by` are parameters of it that forbid tokens, beside its constraint;
     `scheme`, `server` and `model` are what the client asked, and by what name, None where it did not say;
     `ends` has for each of its prompts how its sequences ended, by their numbers.
     """
 
     span: TraceContext
-    method: str
     route: str
     start_ns: int = field(default_factory=time.time_ns)
     decided: bool = False
@@ -48,11 +45,9 @@ class HttpExchange:
     grammar_key: str | None = None
     request_id: str = ""
     written: Mapping[str, bytes] = field(default_factory=dict)
-    place: str | None = None
     spec: str = ""
     unenforced: list[str] = field(default_factory=list)
     ignored: list[str] = field(default_factory=list)
-    narrowed_by: list[str] = field(default_factory=list)
     scheme: Literal["http", "https"] = "http"
     server: tuple[str | None, int | None] = (None, None)
     model: str | None = None
@@ -61,10 +56,6 @@ class HttpExchange:
     def fail(self, error: GuidedError) -> None:
         """Settle the request with an error; the first one counts."""
         self.decided = True
-        if error.code is ErrorCode.SEQUENCE_TOKEN_REJECTED and self.narrowed_by:
-            names = " and ".join(self.narrowed_by)
-            message = f"generation stopped: {names} of the request left no token that its grammar allows"
-            error = GuidedError(error.code, message)
         if self.failure is None:
             self.failure = error
 
@@ -80,7 +71,7 @@ class HttpExchange:
             tracestate=self.span.tracestate,
             start_ns=self.start_ns,
             end_ns=time.time_ns(),
-            method=self.method,
+            method="POST",
             route=self.route,
             status=status,
             stream=streams,

@@ -4,34 +4,21 @@ import functools
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NoReturn
+
+import msgspec
 
 from guided_contract import config, names, wire
 from guided_contract.config import PodConfig
 from guided_contract.errors import ErrorCode, GuidedError
 from guided_engine import ledger, versions
-from guided_engine.admission import request_processors
+from guided_engine.admission import request_processors, request_routes, trace
 from guided_engine.admission.constraints import NamedGrammar, constraint_of, kind_of, named_grammar
 from guided_engine.admission.exchange import HttpExchange, SequenceEnd, current
 from guided_engine.admission.options import Options, options_of
-from guided_engine.admission.service_client import GrammarClient, Lease, ticket
+from guided_engine.admission.service_client import GrammarClient, Lease
 from guided_engine.telemetry import Telemetry
 
-# Where guided requests are served, and the middleware answers for us in the route's own format.
-ROUTES: Final = frozenset(
-    {
-        "/v1/completions",
-        "/v1/chat/completions",
-        "/v1/chat/completions/batch",
-        "/v1/responses",
-        "/v1/messages",
-        "/inference/v1/generate",
-    }
-)
-# Of these, the routes that render no chat template: nothing is reasoned about there.
-_PLAIN_ROUTES: Final = frozenset({"/v1/completions", "/inference/v1/generate"})
-# Where a stop string that cuts a guided answer would be told as its end; Messages names the string instead.
-_CHAT_ROUTES: Final = ROUTES - _PLAIN_ROUTES - {"/v1/messages"}
 # vLLM generates here too, in formats that have no place for our errors (docs/routes.md says for each why):
 # unguided requests are served, guided ones refused. What is on neither list has no exchange, and is refused.
 UNGUIDED_ROUTES: Final = frozenset(
@@ -44,7 +31,12 @@ UNGUIDED_ROUTES: Final = frozenset(
         "/v1/audio/translations",
     }
 )
-_NARROWING: Final = ("bad_words", "allowed_token_ids")  # parameters that forbid tokens
+# Where guided requests are served, and the middleware answers for us in the route's own format.
+ROUTES: Final = frozenset(request_routes.ROUTES) - UNGUIDED_ROUTES
+# Of these, the routes that render no chat template: nothing is reasoned about there.
+_PLAIN_ROUTES: Final = frozenset(route for route in ROUTES if request_routes.ROUTES[route].tools is None)
+# Where a stop string that cuts a guided answer would be told as its end; Messages names the string instead.
+_CHAT_ROUTES: Final = ROUTES - _PLAIN_ROUTES - {"/v1/messages"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,15 +46,14 @@ class Admitted:
     `is_processed`: it has logits processors. `ends` is where its sequences' ends are noted.
     """
 
-    exchange: HttpExchange | None
+    exchange: HttpExchange
     lease: Lease | None = None
     is_processed: bool = False
     ends: dict[int, SequenceEnd] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Have its HTTP exchange tell of its sequences."""
-        if self.exchange is not None:
-            self.exchange.ends.append(self.ends)
+        self.exchange.ends.append(self.ends)
 
     @property
     def is_unproven(self) -> bool:
@@ -72,12 +63,12 @@ class Admitted:
     @property
     def is_chat(self) -> bool:
         """Whether it is guided, on a route whose answers are read as messages and calls."""
-        return self.lease is not None and self.exchange is not None and self.exchange.route in _CHAT_ROUTES
+        return self.lease is not None and self.exchange.route in _CHAT_ROUTES
 
     @property
     def is_plain(self) -> bool:
         """Whether it is guided, on a route that renders no chat template."""
-        return self.lease is not None and self.exchange is not None and self.exchange.route in _PLAIN_ROUTES
+        return self.lease is not None and self.exchange.route in _PLAIN_ROUTES
 
     def reasoning(self, said: Mapping[str, Any]) -> dict[str, bool]:
         """Return what the engine is told of the request's reasoning, beside what the route has `said`."""
@@ -86,25 +77,16 @@ class Admitted:
 
     def fail(self, error: GuidedError) -> None:
         """Have its HTTP exchange answer with an error."""
-        if self.exchange is not None:
-            self.exchange.fail(error)
-
-    @property
-    def ticket(self) -> dict[str, object] | None:
-        """The mapping for `extra_args[names.TICKET_ARG]`, None for a request that is not guided."""
-        if self.lease is None or self.exchange is None:
-            return None
-        return ticket(self.lease, self.exchange.span)
+        self.exchange.fail(error)
 
     @property
     def arguments(self) -> dict[str, object]:
         """What goes to the ranks in `extra_args`: its ticket, or where its processors' failures belong."""
-        if self.ticket is not None:
-            return {names.TICKET_ARG: self.ticket}
-        if not self.is_processed or self.exchange is None:
-            return {}
-        span = self.exchange.span
-        return {names.TRACE_ARG: {"traceparent": span.traceparent, "tracestate": span.tracestate}}
+        carried = trace.carried(self.exchange.span)
+        if self.lease is not None:
+            ticket = wire.Ticket(key=self.lease.key, backend=self.lease.backend, **carried)
+            return {names.TICKET_ARG: msgspec.structs.asdict(ticket)}
+        return {names.TRACE_ARG: carried} if self.is_processed else {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,57 +112,44 @@ class Gate:
     ) -> Admitted:
         """Admit a request by its sampling parameters.
 
-        Parameters
-        ----------
-        structured_outputs, extra_args
-            Of them.
-        ignores_end
-            It goes on after an end of its text.
-        sampling_params
-            All of them, for logits processors that judge them.
+        `ignores_end`: it goes on after an end of its text; `sampling_params`: all of them, for logits
+        processors that judge them.
 
         Raises
         ------
         GuidedError
             The request is refused; its HTTP exchange has been told.
         """
-        exchange = current.get()
-        if exchange is not None:
-            exchange.kind = kind_of(structured_outputs) or exchange.kind  # of refusals, too
+        # Without one, nobody asked over HTTP, and nobody is told.
+        exchange = current.get() or HttpExchange(trace.begin((), 0), "")
+        exchange.kind = kind_of(structured_outputs) or exchange.kind  # of refusals, too
         try:
-            _refuse_reserved(extra_args)
-            route = exchange.route if exchange is not None else ""
-            processors = self.config.logits_processors
-            chosen = request_processors.chosen(route, extra_args, processors)
-            request_processors.validate(route, sampling_params, chosen, processors)
             options = options_of(extra_args, self.config.guided_decoding)
+            processors = self.config.logits_processors
+            chosen = request_processors.chosen(exchange.route, extra_args, processors)
+            request_processors.validate(exchange.route, sampling_params, chosen, processors)
             named = named_grammar(structured_outputs, extra_args)
             if structured_outputs is None and named is None:
-                if exchange is not None:
-                    exchange.decided = True
+                exchange.decided = True
                 return Admitted(exchange, is_processed=bool(chosen))
-            if exchange is not None:
-                exchange.narrowed_by = [name for name in _NARROWING if getattr(sampling_params, name, None)]
-            _refuse_open_end(exchange, ignores_end=ignores_end)
+            if ignores_end:
+                _refuse_open_end(exchange.route)
             return await self._admit_guided(named or structured_outputs, exchange, options)
         except GuidedError as error:
-            if exchange is not None:
-                exchange.fail(error)
+            exchange.fail(error)
             raise
 
-    async def _admit_guided(self, asked: Any, exchange: HttpExchange | None, options: Options) -> Admitted:
-        if exchange is None or exchange.route not in ROUTES:
-            served = ", ".join(sorted(ROUTES))
-            raise GuidedError(
-                ErrorCode.REQUEST_NOT_ADMITTED,
-                f"guided requests are not supported on this route; use {served}",
-            )
+    async def _admit_guided(self, asked: Any, exchange: HttpExchange, options: Options) -> Admitted:
+        if exchange.route not in ROUTES:
+            message = f"guided requests are not supported on this route; use {', '.join(sorted(ROUTES))}"
+            raise GuidedError(ErrorCode.REQUEST_NOT_ADMITTED, message)
         limits = self.config.guided_decoding.compile
-        if not isinstance(asked, NamedGrammar):
+        if isinstance(asked, NamedGrammar):
+            exchange.written = {}  # the text at fault is none of the client's
+        else:
             asked = constraint_of(asked, limits.max_schema_bytes)
             exchange.kind, exchange.spec = asked.kind, asked.spec
-        asked = asked._replace(options=options)
-        lease = await self.client.prepare(asked, limits.timeout_s, exchange.span)
+        lease = await self.client.prepare(asked._replace(options=options), limits.timeout_s, exchange.span)
         exchange.kind, exchange.grammar_key = lease.constraint.kind, lease.key
         exchange.unenforced += [path for path in lease.unenforced if path not in exchange.unenforced]
         exchange.decided |= lease.proof is None
@@ -203,10 +172,10 @@ class Gate:
             It is refused; its HTTP exchange has been told.
         """
         lease, exchange = admitted.lease, admitted.exchange
-        if lease is None or exchange is None:
+        if lease is None:
             return
         try:
-            await self.client.prove(lease, self.config.guided_decoding.compile.timeout_s, exchange.span)
+            await self.client.prove(lease, self.config.guided_decoding.compile.timeout_s)
         except GuidedError as error:
             exchange.fail(error)
             raise
@@ -223,24 +192,10 @@ def process_gate() -> Gate | None:
     return Gate(pod, client, Telemetry(pod.telemetry_socket))
 
 
-def _refuse_reserved(extra_args: Mapping[str, Any] | None) -> None:
-    ours = (key for key in extra_args or () if key.startswith(names.RESERVED_PREFIX))
-    reserved = [key for key in ours if key not in names.CLIENT_ARGS]
-    if reserved:
-        raise GuidedError(
-            ErrorCode.REQUEST_RESERVED_ARGUMENT,
-            f"vllm_xargs must not contain {reserved[0]!r}: keys that begin with "
-            f"{names.RESERVED_PREFIX!r} are reserved",
-            path=f"vllm_xargs.{reserved[0]}",
-        )
-
-
-def _refuse_open_end(exchange: HttpExchange | None, *, ignores_end: bool) -> None:
-    if ignores_end:
-        in_tokens = exchange is not None and exchange.route == "/inference/v1/generate"
-        message = "ignore_eos cannot be combined with a constraint: text after its end would be unconstrained"
-        path = "sampling_params.ignore_eos" if in_tokens else "ignore_eos"
-        raise GuidedError(ErrorCode.REQUEST_INVALID, message, path=path)
+def _refuse_open_end(route: str) -> NoReturn:
+    message = "ignore_eos cannot be combined with a constraint: text after its end would be unconstrained"
+    path = "sampling_params.ignore_eos" if route == "/inference/v1/generate" else "ignore_eos"
+    raise GuidedError(ErrorCode.REQUEST_INVALID, message, path=path)
 
 
 def _hello() -> wire.Hello:

@@ -1,8 +1,10 @@
 """What a request is called: by its client, in vLLM's log, and in traces."""
 
 import uuid
-from collections.abc import Iterable, MutableMapping
-from typing import Any, Final
+from collections.abc import Iterable
+from typing import Final
+
+from starlette.types import Message
 
 from guided_engine.admission.exchange import HttpExchange, current
 
@@ -36,7 +38,7 @@ def request_id(exchange: HttpExchange) -> str:
     return exchange.request_id
 
 
-def told(start: MutableMapping[str, Any], exchange: HttpExchange) -> MutableMapping[str, Any]:
+def told(start: Message, exchange: HttpExchange) -> Message:
     """Return the ASGI message that starts a response, with the request's id and its trace as headers."""
     name = request_id(exchange).encode()
     ours = [(_REQUEST_ID, name), (_TRACE, exchange.span.traceparent.encode())]

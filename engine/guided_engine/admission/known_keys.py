@@ -5,10 +5,8 @@ import inspect
 from collections.abc import Iterable
 from typing import Any, get_type_hints
 
-from guided_engine.admission.request_body import Keys
 
-
-def ignored(app: Any, route: str, keys: Keys) -> list[str]:
+def ignored(app: Any, route: str, keys: Iterable[str]) -> list[str]:
     """Return the keys of a body that vLLM's class of the route does not know."""
     known = _known(app, route)
     return [key for key in keys if key not in known] if known else []

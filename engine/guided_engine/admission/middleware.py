@@ -1,13 +1,14 @@
 """The ASGI middleware that vLLM loads by `--middleware`: the HTTP span, and real statuses for refusals."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
 from starlette.requests import Request
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from guided_contract import names
 from guided_contract.config import PodConfig
+from guided_contract.errors import GuidedError
 from guided_contract.records import MOST_NAME
 from guided_engine.admission import (
     client_paths,
@@ -16,21 +17,13 @@ from guided_engine.admission import (
     identifiers,
     known_keys,
     request_checks,
-    request_processors,
-    request_tools,
     response_headers,
     trace,
-    validation,
 )
 from guided_engine.admission.exchange import HttpExchange, current
 from guided_engine.admission.gate import ROUTES, UNGUIDED_ROUTES, process_gate
-from guided_engine.admission.request_body import RequestBody, keys_of, text_of
+from guided_engine.admission.request_body import Body
 from guided_engine.telemetry import Telemetry
-
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-App = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
 
 _CLIENT_GONE = 499
 _ERROR = 400
@@ -45,12 +38,12 @@ class AdmissionMiddleware:
     On every route, a pod that drains asks its clients to come over another connection.
     """
 
-    def __init__(self, app: App) -> None:
+    def __init__(self, app: ASGIApp) -> None:
         self._app = app
         self._gate = process_gate()
         self._closing: asyncio.Task[None] | None = None
 
-    async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one ASGI scope."""
         if self._gate is None:
             await self._app(scope, receive, send)
@@ -69,7 +62,7 @@ class AdmissionMiddleware:
             await self._app(scope, receive, send)
             return
         span = trace.begin(scope["headers"], pod.telemetry.sampling)
-        exchange = HttpExchange(span, scope["method"], route, decided=not self._gate.active)
+        exchange = HttpExchange(span, route, decided=not self._gate.active)
         exchange.request_id = identifiers.given(scope["headers"])
         exchange.scheme, exchange.server = trace.asked(scope)
         current.set(exchange)
@@ -93,18 +86,16 @@ class _Response:
         self._events = 0  # body messages sent
         self._over = False  # the last body message has been sent
         self._client_gone = False
-        self._body = RequestBody()
+        self._chunks: list[bytes] = []  # of the body, the application's own
         self._app: Any = None  # vLLM's
 
-    async def serve(self, app: App, scope: MutableMapping[str, Any], telemetry: Telemetry) -> None:
+    async def serve(self, app: ASGIApp, scope: Scope, telemetry: Telemetry) -> None:
         """Run the application, settle the response, and report it, however it ends."""
         self._app = scope.get("app")
         try:
             try:
                 await app(scope, self._receive, self._send)
             except Exception as error:
-                if self._status is None and validation.failed(error):
-                    self._exchange.fail(validation.REFUSAL)
                 # A stream of Responses lets its errors out; those that are ours are answered below.
                 if self._exchange.failure is None:
                     if self._status is None:
@@ -116,7 +107,7 @@ class _Response:
             status = None if self._client_gone else self._status
             telemetry.send(self._exchange.record(status or _CLIENT_GONE, streams=self._streams))
 
-    async def _answer_crash(self, scope: MutableMapping[str, Any], error: Exception) -> None:
+    async def _answer_crash(self, scope: Scope, error: Exception) -> None:
         """Answer as vLLM's own handler would outside of us, where the answer would get no names."""
         handlers = getattr(scope.get("app"), "exception_handlers", {})
         if (answer := handlers.get(Exception)) is not None:
@@ -128,9 +119,11 @@ class _Response:
         message = await self._receive_inner()
         if message["type"] == "http.disconnect" and not self._over:
             self._client_gone = True
-        text = self._body.take(message)
-        if text is not None:
-            self._read(text)
+        if message["type"] == "http.request":
+            self._chunks.append(message.get("body", b""))
+            if not message.get("more_body"):
+                text, self._chunks = b"".join(self._chunks), []
+                self._read(text)
         return message
 
     def _read(self, text: bytes) -> None:
@@ -142,20 +135,20 @@ class _Response:
             It asks for something that vLLM would ignore, or trips over; raised, so that the application goes
             no further.
         """
-        keys, route = keys_of(text), self._exchange.route
-        if keys is None:
+        body, exchange = Body.read(text), self._exchange
+        if body is None:
             return
-        self._exchange.model = text_of(keys, "model", MOST_NAME)
-        self._exchange.ignored = known_keys.ignored(self._app, route, keys)
+        model = body.get("model")
+        is_fit = isinstance(model, str) and len(model) <= MOST_NAME and model.isprintable()
+        exchange.model = model if is_fit else None
+        exchange.ignored = known_keys.ignored(self._app, exchange.route, body)
+        exchange.written = client_paths.written(body)
         most_bytes = self._pod.guided_decoding.compile.max_schema_bytes
-        fault = request_checks.fault(route, keys, most_bytes)
-        fault = fault or request_processors.fault(route, keys, self._pod.logits_processors)
-        self._exchange.written = client_paths.written(keys)
-        self._exchange.place = request_tools.place(route, keys) if fault is None else None
-        if fault is not None:
-            self._exchange.kind = fault.kind
-            self._exchange.fail(fault.error)
-            raise fault.error
+        try:
+            request_checks.check(exchange.route, body, most_bytes, self._pod.logits_processors)
+        except GuidedError as error:
+            exchange.fail(error)
+            raise
 
     async def _send(self, message: Message) -> None:
         # Never waits for the verdict: a streaming handler asks the engine only after its start was taken.
@@ -165,13 +158,10 @@ class _Response:
             await self._settle()
             return
         self._kept.append(message)
-        is_error = (
-            self._kept[0].get("status", 200) >= _ERROR
-        )  # its body is to tell what the request is called
-        if _is_last(message):
-            self._kept = error_responses.named(self._kept, self._exchange) if is_error else self._kept
-            await self._flush()
-        elif self._exchange.decided and not is_error:
+        is_error = self._kept[0].get("status", 200) >= _ERROR
+        if is_error and _is_last(message):  # its body is to tell what the request is called
+            self._kept = error_responses.named(self._kept, self._exchange)
+        if _is_last(message) or (self._exchange.decided and not is_error):
             await self._flush()
 
     @property
@@ -180,16 +170,11 @@ class _Response:
 
     async def _settle(self) -> None:
         failure = self._exchange.failure
-        if self._over:
-            return
-        if failure is None or not self._fails_now:
-            await self._flush()
-            return
-        self._kept.clear()
-        if self._status is None:
-            self._kept.extend(error_responses.response(failure, self._exchange))
-        else:
-            self._kept.append(error_responses.last_event(failure, self._exchange, self._events))
+        if failure is not None and self._fails_now and not self._over:
+            if self._status is None:
+                self._kept = error_responses.response(failure, self._exchange)
+            else:
+                self._kept = [error_responses.last_event(failure, self._exchange, self._events)]
         await self._flush()
 
     async def _flush(self) -> None:

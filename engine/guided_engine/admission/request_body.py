@@ -1,63 +1,62 @@
-"""The body of one HTTP request, looked at while it passes: its keys, without objects of their values."""
+"""The body of one HTTP request: its keys, and those values that somebody asks for."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
 
-# A JSON object's keys, and the JSON text of each value.
-Keys = Mapping[str, msgspec.Raw]
-MISSING: Final = msgspec.Raw(b"null")
-
-_keys: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_texts: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
-class RequestBody:
-    """Collects a body's chunks as they come, as references to what the application gets too."""
+class Body(Mapping[str, Any]):
+    """A JSON object whose values are made once, when they are asked for: a prompt never is.
 
-    def __init__(self) -> None:
-        self._chunks: list[bytes] = []
-
-    def take(self, message: Mapping[str, Any]) -> bytes | None:
-        """Take an ASGI message; return the body with the last chunk of it. None: more is to come."""
-        if message["type"] != "http.request":
-            return None
-        self._chunks.append(message.get("body", b""))
-        if message.get("more_body"):
-            return None
-        chunks, self._chunks = self._chunks, []
-        return chunks[0] if len(chunks) == 1 else b"".join(chunks)
-
-
-def keys_of(text: bytes | msgspec.Raw) -> Keys | None:
-    """Return the keys of a JSON object; None: it is none, which vLLM refuses itself.
-
-    Takes what vLLM takes, which is Python's idea of JSON: NaN, UTF-16 and half surrogate pairs, too.
+    `texts`: the JSON text of each value.
     """
-    try:
-        return _keys.decode(text)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        value = value_of(text)
-    if not isinstance(value, dict):
-        return None
-    return {key: msgspec.Raw(json.dumps(inner).encode()) for key, inner in value.items()}
+
+    def __init__(self, texts: Mapping[str, bytes | msgspec.Raw]) -> None:
+        self.texts = texts
+        self._values: dict[str, Any] = {}
+
+    @classmethod
+    def read(cls, text: bytes) -> "Body | None":
+        """Return a body; None: it is no JSON object, which vLLM refuses itself.
+
+        Takes what vLLM takes, which is Python's idea of JSON: NaN, UTF-16 and half surrogate pairs, too.
+        """
+        try:
+            return cls(_texts.decode(text))
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            value = value_of(text)
+        if not isinstance(value, dict):
+            return None
+        return cls({key: json.dumps(inner).encode() for key, inner in value.items()})
+
+    def __getitem__(self, name: str) -> Any:
+        """Return the value of a key."""
+        if name not in self._values:
+            self._values[name] = value_of(self.texts[name])
+        return self._values[name]
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """Return the value of a key, without one the default; sooner than Mapping's own."""
+        return self[name] if name in self.texts else default
+
+    def __iter__(self) -> Iterator[str]:
+        """Iterate over the keys."""
+        return iter(self.texts)
+
+    def __len__(self) -> int:
+        """Return how many keys there are."""
+        return len(self.texts)
 
 
-def at(keys: Keys, path: str) -> msgspec.Raw:
-    """Return what stands at a path of keys, MISSING where nothing does."""
-    first, _, rest = path.partition(".")
-    found = keys.get(first, MISSING)
-    return at(keys_of(found) or {}, rest) if rest else found
-
-
-def text_of(keys: Keys, name: str, most: int) -> str | None:
-    """Return the string that a body has under a key; None: none that is short and printable."""
-    written = memoryview(keys.get(name, b""))
-    if len(written) > 6 * most + 2:  # each may be written \uXXXX
-        return None
-    text = value_of(bytes(written))
-    return text if isinstance(text, str) and len(text) <= most and text.isprintable() else None
+def at(value: Any, path: str) -> Any:
+    """Return what stands at a path of keys below a value; None: nothing does."""
+    for key in path.split("."):
+        value = value.get(key) if isinstance(value, dict | Body) else None
+    return value
 
 
 def value_of(text: bytes | msgspec.Raw) -> Any:

@@ -1,55 +1,58 @@
 """Everything that is looked at in a request's body before the application reads it, in order."""
 
+from collections.abc import Sequence
 from typing import Final
 
-from guided_contract.errors import ErrorCode
-from guided_engine.admission import request_tools, request_words
-from guided_engine.admission.request_body import Keys
-from guided_engine.admission.request_fault import Fault
-from guided_engine.admission.request_routes import ROUTES, UNGUIDED
+from guided_contract.config import LogitsProcessorConfig
+from guided_contract.errors import ErrorCode, GuidedError
+from guided_engine.admission import request_processors, request_tools, request_words
+from guided_engine.admission.request_body import Body, at
+from guided_engine.admission.request_fault import fault, invalid
+from guided_engine.admission.request_routes import ROUTES
 
-
-def fault(route: str, keys: Keys, most_bytes: int) -> Fault | None:
-    """Return the first fault of a body; None: it may go on.
-
-    Parameters
-    ----------
-    keys
-        Of the body.
-    most_bytes
-        Of a schema.
-    """
-    if route not in ROUTES:
-        return request_words.fault(route, keys) if route in UNGUIDED else None
-    return _too_large(keys, most_bytes) or next(filter(None, (check(route, keys) for check in _CHECKS)), None)
-
-
-def _too_large(keys: Keys, most_bytes: int) -> Fault | None:
-    """Return what is so large that all that reads it would hold up others, and in the end it is refused."""
-    most = _TIMES * most_bytes  # as written, with what a grammar does not have of it
-    for name in filter(keys.__contains__, _CONSTRAINTS):
-        size = len(memoryview(keys[name]))
-        is_guided = name != "tools" or request_words.is_strict(keys) or _forces(keys)
-        if size > most and is_guided:
-            message = f"it has {size} bytes; at most {most} are read"
-            return Fault(name, message, code=ErrorCode.GRAMMAR_TOO_LARGE)
-    return None
-
-
-def _forces(keys: Keys) -> bool:
-    return bytes(keys.get("tool_choice", b"null")) not in _FREE
-
-
-def _whole(route: str, keys: Keys) -> Fault | None:
-    """Return a fault where vLLM would stream a part of an answer as if it were the whole."""
-    if route != "/v1/chat/completions/batch" or bytes(keys.get("stream", b"")) != b"true":
-        return None
-    return Fault("stream", "this route does not stream: leave it out", code=ErrorCode.REQUEST_INVALID)
-
-
-_TIMES: Final = 2
+_TIMES: Final = 2  # of a schema's size: as written, with what a grammar does not have of it
 _CONSTRAINTS: Final = (
     *("structured_outputs", "response_format", "text", "output_config", "sampling_params", "tools"),
 )
-_FREE: Final = (b"null", b'"auto"', b'"none"', b'{"type":"auto"}', b'{"type": "auto"}', b'{"type":"none"}')
-_CHECKS: Final = (_whole, request_words.fault, request_tools.fault)
+
+
+def check(route: str, body: Body, most_bytes: int, processors: Sequence[LogitsProcessorConfig] = ()) -> None:
+    """Refuse a body that vLLM would trip over, or of which it would ignore what asks for a constraint.
+
+    Parameters
+    ----------
+    most_bytes
+        Of a schema.
+    processors
+        That the model has. vLLM takes or refuses a choice of a wrong type in words of its own.
+
+    Raises
+    ------
+    GuidedError
+        Its first fault.
+    """
+    if (known := ROUTES.get(route)) is None:
+        return
+    found = _too_large(body, _TIMES * most_bytes) or _streamed(route, body)
+    found = found or request_words.first(route, body) or request_tools.first(route, body)
+    if found is not None:
+        raise found
+    given = at(body, known.arguments)
+    request_processors.chosen(route, given if isinstance(given, dict) else None, processors)
+
+
+def _too_large(body: Body, most: int) -> GuidedError | None:
+    """Return what is so large that all that reads it would hold up others, and in the end it is refused."""
+    for name in _CONSTRAINTS:
+        if (size := len(memoryview(body.texts.get(name, b"")))) > most and (
+            name != "tools" or request_tools.is_forced(body) or request_tools.is_strict(body)
+        ):
+            return fault(name, f"it has {size} bytes; at most {most} are read", ErrorCode.GRAMMAR_TOO_LARGE)
+    return None
+
+
+def _streamed(route: str, body: Body) -> GuidedError | None:
+    """Return a fault where vLLM would stream a part of an answer as if it were the whole."""
+    if route != "/v1/chat/completions/batch" or body.get("stream") is not True:
+        return None
+    return invalid("stream", "this route does not stream: leave it out")

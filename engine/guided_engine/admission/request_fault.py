@@ -1,30 +1,18 @@
 """What is wrong with a request's body, found before the application reads it."""
 
-from typing import Final, NamedTuple
+from typing import Final
 
 from guided_contract.errors import ErrorCode, GuidedError
-from guided_contract.wire import Kind
 
 _MOST_CHARACTERS: Final = 200  # of a path, which may hold a client's own words
 
 
-class Fault(NamedTuple):
-    """A fault, where the client wrote it.
+def fault(path: str, message: str, code: ErrorCode = ErrorCode.REQUEST_UNKNOWN_CONSTRAINT) -> GuidedError:
+    """Return the refusal of what a client wrote at a path of his body."""
+    path = path if len(path) <= _MOST_CHARACTERS else f"{path[:_MOST_CHARACTERS]}…"
+    return GuidedError(code, f"{path}: {message}", path=path)
 
-    Attributes
-    ----------
-    kind
-        Of the constraint that was meant, where it is known.
-    """
 
-    path: str
-    message: str
-    kind: Kind | None = None
-    code: ErrorCode = ErrorCode.REQUEST_UNKNOWN_CONSTRAINT
-
-    @property
-    def error(self) -> GuidedError:
-        """Return the refusal."""
-        path = self.path if len(self.path) <= _MOST_CHARACTERS else f"{self.path[:_MOST_CHARACTERS]}…"
-        message = f"{path}: {self.message}" if path else self.message
-        return GuidedError(self.code, message, path=path or None)
+def invalid(path: str, message: str) -> GuidedError:
+    """Return the refusal of what is no constraint in wrong words, but wrong."""
+    return fault(path, message, ErrorCode.REQUEST_INVALID)

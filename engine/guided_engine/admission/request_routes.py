@@ -1,14 +1,28 @@
-"""What each route calls constraints and tools, and what a client is told to write there."""
+"""Where each route takes constraints and tools, and what a client is told to write there."""
 
 from collections.abc import Mapping
-from typing import Final, NamedTuple, get_args
+from typing import Final, NamedTuple
 
-from guided_contract.wire import Kind
+NO_TOOLS: Final = "only /v1/chat/completions, /v1/responses and /v1/messages have tools"
+ARGUMENTS: Final = "vllm_xargs"  # where routes take what vLLM gives to plugins, unless they say otherwise
 
-ANY: Final = ""  # what is asked for is a constraint of some kind
-KINDS: Final = frozenset(get_args(Kind))
 
-ARGUMENTS: Final = "vllm_xargs"  # on all routes but those that say so
+class Tools(NamedTuple):
+    """How a route writes tools.
+
+    Attributes
+    ----------
+    schema
+        The key of the arguments' schema.
+    holder
+        The key of a tool that holds its function; "": the tool is it.
+    types
+        Of tools that are functions, if not all are; the others are vLLM's own affair.
+    """
+
+    schema: str = "parameters"
+    holder: str = ""
+    types: tuple[str | None, ...] = ()
 
 
 class Route(NamedTuple):
@@ -18,73 +32,41 @@ class Route(NamedTuple):
     ----------
     read
         Paths of the objects that are nothing but a constraint.
-    schema
-        How to ask for a JSON schema.
-    others
-        How to ask for another kind, which stands for %s.
-    tools
-        Whether it has them.
-    call
-        How to force a call of one.
-    arguments
-        Where it takes what vLLM gives to plugins.
+    write
+        How to ask for one.
     """
 
     read: tuple[str, ...]
-    schema: str
-    others: str = 'structured_outputs: {"%s": ...}'
-    tools: bool = True
-    call: str = 'tool_choice: {"type": "function", "function": {"name": NAME}}'
+    write: str
+    tools: Tools | None = None
     arguments: str = ARGUMENTS
 
-    def write(self, meaning: str) -> str:
-        """Return what to write on this route for what was meant."""
-        if meaning in OPTIONS:
-            return OPTIONS[meaning]
-        if meaning == "tool_choice":
-            return f"write {self.call} instead" if self.tools else NO_TOOLS
-        if meaning == ANY:
-            return f"write {self.schema} or {self.others % 'KIND'} instead"
-        return f"write {self.schema if meaning == 'json' else self.others % meaning} instead"
 
-
-OPTIONS: Final = {
-    "backend": 'write vllm_xargs: {"guided_backend": "xgrammar"} or "guidance" instead',
-    "whitespace": 'write vllm_xargs: {"guided_whitespace": "flexible"}, "compact" or "unbounded" instead',
-}
-NO_TOOLS: Final = "only /v1/chat/completions, /v1/responses and /v1/messages have tools"
 _OPENAI: Final = Route(
     ("response_format", "structured_outputs"),
-    'response_format: {"type": "json_schema", "json_schema": {"name": NAME, "schema": SCHEMA}}',
+    'response_format: {"type": "json_schema", "json_schema": {"name": NAME, "schema": SCHEMA}} '
+    'or structured_outputs: {"KIND": ...}',
 )
+_CHAT: Final = _OPENAI._replace(tools=Tools(holder="function"))
 ROUTES: Final[Mapping[str, Route]] = {
-    **dict.fromkeys(("/v1/chat/completions", "/v1/chat/completions/batch", "/invocations"), _OPENAI),
-    "/v1/completions": _OPENAI._replace(tools=False),
+    **dict.fromkeys(("/v1/chat/completions", "/v1/chat/completions/batch", "/invocations"), _CHAT),
+    "/v1/completions": _OPENAI,
     "/v1/responses": Route(
         ("text.format", "structured_outputs"),
-        'text: {"format": {"type": "json_schema", "name": NAME, "schema": SCHEMA}}',
-        call='tool_choice: {"type": "function", "name": NAME}',
+        'text: {"format": {"type": "json_schema", "name": NAME, "schema": SCHEMA}} '
+        'or structured_outputs: {"KIND": ...}',
+        Tools(types=("function",)),
     ),
     "/v1/messages": Route(
         ("output_config.format",),
         'output_config: {"format": {"type": "json_schema", "schema": SCHEMA}}',
-        'structured_outputs: {"%s": ...} on /v1/chat/completions',
-        call='tool_choice: {"type": "tool", "name": NAME}',
+        Tools("input_schema", types=(None, "custom")),
     ),
     "/inference/v1/generate": Route(
         ("sampling_params.structured_outputs",),
-        'sampling_params: {"structured_outputs": {"json": SCHEMA}}',
-        'sampling_params: {"structured_outputs": {"%s": ...}}',
-        tools=False,
+        'sampling_params: {"structured_outputs": {"KIND": ...}}',
         arguments="sampling_params.extra_args",
     ),
-}
-# Routes that take no constraint at all.
-UNGUIDED: Final[Mapping[str, Route]] = {
-    "/generative_scoring": Route(
-        (),
-        f"{_OPENAI.schema} on /v1/chat/completions",
-        f"{_OPENAI.others} on /v1/chat/completions",
-        tools=False,
-    )
+    # It takes no constraint at all.
+    "/generative_scoring": Route((), f"{_OPENAI.write} on /v1/chat/completions"),
 }

@@ -6,226 +6,139 @@ read on this route or refused. In an object that is nothing but a constraint, so
 
 import difflib
 import functools
-import itertools
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Final, cast
-
-import msgspec
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
 
 from guided_contract import names
-from guided_contract.wire import Kind
-from guided_engine.admission.request_body import MISSING, Keys, at, keys_of, value_of
-from guided_engine.admission.request_fault import Fault
-from guided_engine.admission.request_routes import (
-    ANY,
-    ARGUMENTS,
-    KINDS,
-    NO_TOOLS,
-    OPTIONS,
-    ROUTES,
-    UNGUIDED,
-    Route,
-)
+from guided_contract.errors import GuidedError
+from guided_engine.admission.request_body import Body, at
+from guided_engine.admission.request_fault import fault
+from guided_engine.admission.request_routes import ARGUMENTS, NO_TOOLS, ROUTES, Route
 
-# What asks for what, without case, hyphens, underscores and blanks; other words with `guided` first, for any.
-_WORDS: Final[Mapping[str, str]] = {
-    "guidedjson": "json",
-    "guidedjsonobject": "json_object",
-    "guidedregex": "regex",
-    "guidedchoice": "choice",
-    "guidedgrammar": "grammar",
-    "guidedstructuraltag": "structural_tag",
-    "guideddecodingbackend": "backend",
-    "guidedbackend": "backend",
-    "guidedwhitespacepattern": "whitespace",
-    "guidedwhitespace": "whitespace",
-    "responseformat": ANY,
-    "structuredoutputs": ANY,
-    "outputformat": "json",  # of /v1/messages, before output_config
-    "text": "json",  # with `format`, as `outputconfig`
-    "outputconfig": "json",
-    "toolchoice": "tool_choice",
-}
+# What asks for a constraint, without case, hyphens, underscores and blanks, as does all with `guided` first.
+_LIKELY: Final = ("responseformat", "structuredoutputs", "toolchoice")  # misspelt ones are told, too
 _WITH_FORMAT: Final = ("text", "outputconfig")
+_WORDS: Final = (*_LIKELY, *_WITH_FORMAT, "outputformat")  # the last was /v1/messages' own
+_OPTIONS: Final = {
+    "guideddecodingbackend": names.BACKEND_ARG,
+    "guidedbackend": names.BACKEND_ARG,
+    "guidedwhitespacepattern": names.WHITESPACE_ARG,
+    "guidedwhitespace": names.WHITESPACE_ARG,
+}
 # Objects that a client library, or another route, would have read as the request's own keys.
-_CONTAINERS: Final = ("extra_body", "sampling_params")
+_CONTAINERS: Final = ("extra_body", "sampling_params", ARGUMENTS, "sampling_params.extra_args")
 _STRUCTURED: Final = (
-    *sorted(KINDS),
+    *("choice", "grammar", "json", "json_object", "regex", "structural_tag"),
     *("whitespace_pattern", "disable_any_whitespace", "disable_additional_properties"),
 )
-# Keys of formats by their type: those of OpenAI's chat, of its Responses, and of Anthropic.
+_NAMED_SCHEMA: Final = ("name", "description", "schema", "strict")
+# Keys beside `type` of formats: those of OpenAI's chat, of its Responses, and of Anthropic.
 _FORMATS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
     "response_format": {
-        "text": ("type",),
-        "json_object": ("type",),
-        "json_schema": ("type", "json_schema"),
-        "structural_tag": ("type", "format", "structures", "triggers"),
+        "text": (),
+        "json_object": (),
+        "json_schema": ("json_schema",),
+        "structural_tag": ("format", "structures", "triggers"),
     },
-    "text.format": {
-        "text": ("type",),
-        "json_object": ("type",),
-        "json_schema": ("type", "name", "description", "schema", "strict"),
-    },
-    "output_config.format": {"json_schema": ("type", "schema")},
+    "text.format": {"text": (), "json_object": (), "json_schema": _NAMED_SCHEMA},
+    "output_config.format": {"json_schema": ("schema",)},
 }
-_NAMED_SCHEMA: Final = ("name", "description", "schema", "strict")
-_NOTHING: Final = frozenset([b"null", b"false", b'""', b"[]"])
-_DEFAULTS: Final = frozenset([b'"none"', b'"auto"'])  # of a choice among tools or libraries
+_NOTHING: Final[tuple[Any, ...]] = (None, False, "", [], {"type": "text"})
 _CLOSE: Final = 0.8  # difflib's ratio from which a key is taken for a misspelt one
 # More and longer ones nobody writes, and each takes up to 0.1 ms to be compared.
 _MOST_KEYS: Final = 200
 _LONGEST: Final = 64
-_STRICT: Final = re.compile(rb'"strict"\s*:(?!\s*(?:false|null))')
 
 
-def fault(route: str, keys: Keys) -> Fault | None:
+def first(route: str, body: Body) -> GuidedError | None:
     """Return what a request asks for in words that vLLM ignores on its route; None: there is nothing."""
-    known = ROUTES.get(route) or UNGUIDED.get(route)
-    return None if known is None else next(_faults(known, keys), None)
+    known = ROUTES.get(route)
+    return None if known is None else next(_faults(known, body), None)
 
 
-def is_strict(keys: Keys) -> bool:
-    """Return whether a tool of the request may be strict, without reading them all."""
-    return _STRICT.search(bytes(keys.get("tools", b""))) is not None
-
-
-def asked(route: Route, keys: Keys) -> list[str]:
+def asked(route: Route, body: Mapping[str, Any]) -> list[str]:
     """Return the paths at which a request asks for a constraint."""
-    return [path for path in route.read if _asks(at(keys, path))]
+    return [path for path in route.read if at(body, path) not in _NOTHING]
 
 
-def _faults(route: Route, keys: Keys) -> Iterator[Fault]:
-    outer = tuple(path.partition(".")[0] for path in route.read)
-    yield from _renamed(route, keys, (*outer, *(("tools", "tool_choice") if route.tools else ())), "")
-    for name in _CONTAINERS:
-        inner = ("structured_outputs",) if name in outer else ()
-        yield from _renamed(route, keys_of(keys.get(name, MISSING)) or {}, inner, f"{name}.")
-    yield from _unread(route, keys)
-    for path in route.read:
-        found = at(keys, path)
-        yield from _beside(route, keys, path)
-        if bytes(found) == b"null":
-            continue
-        if (inner_keys := keys_of(found)) is None:
-            yield Fault(path, f"it is no object; {route.write(ANY)}")
-        elif path.endswith("structured_outputs"):
-            yield from _unknown(path, inner_keys, _STRUCTURED, None)
-        else:
-            yield from _of_format(route, path, inner_keys)
-    several = asked(route, keys)
-    if len(several) > 1:
-        yield Fault(several[-1], f"only one constraint is possible, not {' and '.join(several)}")
+def _faults(route: Route, body: Body) -> Iterator[GuidedError]:
+    outer = [path.partition(".")[0] for path in route.read]
+    yield from _unread(route, body, "", [*outer, *(("tools", "tool_choice") if route.tools else ())], _LIKELY)
+    holders = [name for name in outer if f"{name}.format" in route.read]
+    for holder in (*_CONTAINERS, *holders):
+        if isinstance(found := at(body, holder), dict):
+            inner = [path.removeprefix(f"{holder}.") for path in route.read if path.startswith(f"{holder}.")]
+            likely = (*inner, "schema", "jsonschema") if holder in holders else ()
+            yield from _unread(route, found, f"{holder}.", inner, likely)
+    for name, path in zip(outer, route.read, strict=True):
+        for part in (name, path):
+            if not isinstance(at(body, part), dict | None):
+                yield fault(part, f"it is no object; write {route.write}")
+        if (given := at(body, path)) is not None:
+            if path in _FORMATS:
+                yield from _of_format(route, path, given)
+            else:
+                yield from _unknown(path, given, _STRUCTURED)
+    if len(several := asked(route, body)) > 1:
+        yield fault(several[-1], f"only one constraint is possible, not {' and '.join(several)}")
 
 
-def _renamed(route: Route, keys: Keys, read: tuple[str, ...], path: str) -> Iterator[Fault]:
+def _unread(
+    route: Route, holder: Mapping[str, Any], path: str, read: Sequence[str], likely: tuple[str, ...]
+) -> Iterator[GuidedError]:
     """Yield an object's keys that ask for a constraint, and are none of those that are read."""
-    for key, value in keys.items():
-        if key in read:
+    few = likely if len(holder) <= _MOST_KEYS else ()
+    for key in holder:
+        if key in read or (path == f"{route.arguments}." and key.startswith(names.RESERVED_PREFIX)):
             continue
-        meaning, meant = _meaning(key), ""
-        if meaning is None and len(keys) <= _MOST_KEYS and len(key) <= _LONGEST:
-            meant = _near(key, read)
-            meaning = ("tool_choice" if meant == "tool_choice" else ANY) if meant else None
-        if meaning is not None and _is_meant(meaning, key, value, is_certain=not meant):
-            kind = cast("Kind", meaning) if meaning in KINDS else None
-            meant = f"did you mean {meant}? " if meant else ""
-            yield Fault(path + key, f"it has no effect here; {meant}{route.write(meaning)}", kind)
-
-
-def _meaning(key: str) -> str | None:
-    word = _folded(key)
-    return _WORDS.get(word, ANY if word.startswith("guided") else None)
-
-
-def _folded(key: str) -> str:
-    return re.sub(r"[-_\s]", "", key).casefold()
+        word = re.sub(r"[-_\s]", "", key).casefold()
+        is_certain = word in _WORDS or word.startswith("guided")
+        meant = word if is_certain else _near(word, few) if len(key) <= _LONGEST else ""
+        if meant and _is_meant(meant, holder[key], is_certain=is_certain):
+            yield fault(path + key, f"it has no effect here; {_advice(route, path, meant)}")
 
 
 @functools.lru_cache(1024)  # clients send the same few keys again and again
-def _near(key: str, read: tuple[str, ...]) -> str:
+def _near(word: str, likely: tuple[str, ...]) -> str:
     """Return the word that a key misspells; "": none."""
-    words = [*(one for one in read if one != "tools"), "response_format", "structured_outputs", "tool_choice"]
-    return next(iter(difflib.get_close_matches(key, words, 1, _CLOSE)), "")
+    return next(iter(difflib.get_close_matches(word, likely, 1, _CLOSE)), "") if likely else ""
 
 
-def _is_meant(meaning: str, key: str, value: msgspec.Raw, *, is_certain: bool) -> bool:
+def _is_meant(word: str, value: Any, *, is_certain: bool) -> bool:
     """Return whether the value of such a word asks for anything."""
-    text = bytes(value)
-    if _folded(key) in _WITH_FORMAT:
-        return _asks((keys_of(value) or {}).get("format", MISSING))
-    if not _asks(value):
-        return False
-    if meaning in OPTIONS or meaning == "tool_choice":
-        return text not in _DEFAULTS
-    return is_certain or (text != b"{}" and text[:1] not in b"-0123456789")
+    if word in _WITH_FORMAT:
+        return at(value, "format") not in _NOTHING
+    if word == "toolchoice" or word.endswith("backend"):
+        return value not in (*_NOTHING, "none", "auto")
+    return value not in _NOTHING and (is_certain or (isinstance(value, str | list | dict) and value != {}))
 
 
-def _unread(route: Route, keys: Keys) -> Iterator[Fault]:
-    """Yield constraints among what vLLM gives to plugins, and our own where this route reads none."""
-    if not route.tools and is_strict(keys):
-        yield Fault("tools", f"they have no effect here: {NO_TOOLS}")
-    for path in dict.fromkeys((route.arguments, ARGUMENTS)):
-        for key, value in (keys_of(at(keys, path)) or {}).items():
-            meaning = _meaning(key)
-            if meaning is None or not _asks(value) or _folded(key) in _WITH_FORMAT:
-                continue
-            if path != route.arguments:
-                yield Fault(f"{path}.{key}", f"it has no effect here; write it in {route.arguments}")
-            elif not key.startswith(names.RESERVED_PREFIX):
-                yield Fault(f"{path}.{key}", f"it has no effect here; {route.write(meaning)}")
+def _advice(route: Route, path: str, word: str) -> str:
+    if word == "toolchoice":
+        return "write tool_choice instead" if route.tools else NO_TOOLS
+    if path == f"{ARGUMENTS}." and word.startswith("guided"):
+        return f"write it in {route.arguments}"
+    return f"write {f'{route.arguments}.{_OPTIONS[word]}' if word in _OPTIONS else route.write} instead"
 
 
-def _beside(route: Route, keys: Keys, path: str) -> Iterator[Fault]:
-    """Yield what is wrong with what should hold a constraint at a path, or holds it in other words."""
-    name, _, inner = path.partition(".")
-    holder = keys_of(keys.get(name, MISSING))
-    if inner and holder is None and bytes(keys.get(name, MISSING)) != b"null":
-        yield Fault(name, f"it is no object; {route.write(ANY)}")
-    if inner != "format":  # what holds others is looked into as a container
-        return
-    yield from _renamed(route, holder or {}, (inner,), f"{name}.")
-    for key, value in itertools.islice((holder or {}).items(), _MOST_KEYS):
-        word = _folded(key[:_LONGEST]).removeprefix("json")
-        if key != inner and _asks(value) and difflib.get_close_matches(word, [inner, "schema"], 1, _CLOSE):
-            yield Fault(f"{name}.{key}", f"it has no effect here; {route.write('json')}", "json")
-
-
-def _of_format(route: Route, path: str, keys: Keys) -> Iterator[Fault]:
-    formats = _FORMATS[path]
-    named = value_of(keys["type"]) if "type" in keys else "json_schema"
+def _of_format(route: Route, path: str, given: Mapping[str, Any]) -> Iterator[GuidedError]:
+    formats, named = _FORMATS[path], given.get("type", "json_schema")
     if not isinstance(named, str) or named not in formats:
-        write = route.write(named if isinstance(named, str) and named in KINDS else ANY)
-        yield Fault(f"{path}.type", f"it is not one of {', '.join(formats)}; {write}")
+        yield fault(f"{path}.type", f"it is not one of {', '.join(formats)}; write {route.write}")
         return
-    kind = cast("Kind", {"json_schema": "json", "text": None}.get(named, named))
-    advice = route.write("json") if named != "structural_tag" else ""
-    yield from _unknown(path, keys, formats[named], kind, advice)
-    if named != "json_schema":
-        return
-    if "json_schema" in formats[named]:
-        path, keys = f"{path}.json_schema", keys_of(keys.get("json_schema", MISSING)) or {}
-        yield from _unknown(path, keys, _NAMED_SCHEMA, kind, advice)
-    schema = bytes(keys.get("schema", MISSING))
-    if not schema.startswith(b"{"):
-        what = "missing" if schema == b"null" else "no object"
-        yield Fault(f"{path}.schema", f"it is {what}; {advice}", kind)
+    yield from _unknown(path, given, ("type", *formats[named]), route.write)
+    if named == "json_schema":
+        if path == "response_format":
+            path, given = f"{path}.json_schema", given.get("json_schema") or {}
+            yield from _unknown(path, given, _NAMED_SCHEMA, route.write)
+        if not isinstance(at(given, "schema"), dict):
+            yield fault(f"{path}.schema", f"it is missing or no object; write {route.write}")
 
 
-def _unknown(
-    path: str, keys: Keys, known: Iterable[str], kind: Kind | None, advice: str = ""
-) -> Iterator[Fault]:
+def _unknown(path: str, given: Any, known: Sequence[str], write: str = "") -> Iterator[GuidedError]:
     """Yield the keys of a constraint that are none."""
-    advice = advice or f"the keys are {', '.join(known)}"
-    for key, value in keys.items():
-        if key not in known and _asks(value):
-            yield Fault(f"{path}.{key}", f"no such key; {advice}", kind)
-
-
-def _asks(value: msgspec.Raw) -> bool:
-    """Return whether a value asks for anything; null, false, "", [] and the type `text` do not."""
-    text = bytes(value)
-    if text in _NOTHING:
-        return False
-    keys = keys_of(value) if len(text) < 100 and text.startswith(b"{") else None
-    return keys is None or len(keys) != 1 or bytes(keys.get("type", MISSING)) != b'"text"'
+    advice = f"write {write}" if write else f"the keys are {', '.join(known)}"
+    for key in given if isinstance(given, dict) else ():
+        if key not in known and given[key] not in _NOTHING:
+            yield fault(f"{path}.{key}", f"no such key; {advice}")

@@ -1,10 +1,10 @@
 """Headers of ours in responses."""
 
 import json
-from collections.abc import MutableMapping, Sequence
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Final
 
-Message = MutableMapping[str, Any]
+from starlette.types import Message
 
 _MOST_CHARS: Final = 1024
 _MOST_ITEMS: Final = 100

@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Final, NoReturn
 
 from guided_contract import wire
 
@@ -45,7 +45,6 @@ class ServiceConnection:
         self._lost = lost
         self._writer: asyncio.StreamWriter | None = None
         self.established = asyncio.Event()
-        self.generation = 0  # counts established connections; ids and leases belong to one of them
 
     async def run(self) -> None:
         """Connect and read, again and again, until cancelled."""
@@ -53,15 +52,11 @@ class ServiceConnection:
         while True:
             try:
                 await self._serve()
-                attempt = 0
             except (OSError, EOFError, TimeoutError, wire.WireError) as error:
-                if self.established.is_set():
+                if lost := self.established.is_set():
                     attempt = 0
-                _log.log(
-                    logging.WARNING if self.established.is_set() else logging.DEBUG,
-                    "guidedmodel: no connection to the grammar service: %r",
-                    error,
-                )
+                level = logging.WARNING if lost else logging.DEBUG
+                _log.log(level, "guidedmodel: no connection to the grammar service: %r", error)
             finally:
                 self._drop()
             await asyncio.sleep(_BACKOFF_S[min(attempt, len(_BACKOFF_S) - 1)])
@@ -81,14 +76,13 @@ class ServiceConnection:
         self._writer.write(data)
         return True
 
-    async def _serve(self) -> None:
+    async def _serve(self) -> NoReturn:
         reader, self._writer = await asyncio.open_unix_connection(str(self._path))
         self._writer.write(wire.frame(self._hello()))
         async with asyncio.timeout(_WELCOME_TIMEOUT_S):
             welcome = wire.decode_service_message(await wire.read(reader))
         if not isinstance(welcome, wire.Welcome):
             raise wire.WireError(f"expected Welcome, got {type(welcome).__name__}")
-        self.generation += 1
         self.established.set()
         while True:
             self._receive(wire.decode_service_message(await wire.read(reader)))

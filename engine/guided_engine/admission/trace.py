@@ -1,8 +1,9 @@
 """The span of an HTTP request, in the headers that came with it and in those that go on to vLLM."""
 
-from collections.abc import Iterable, Mapping
-from typing import Any, Final, Literal
-from urllib.parse import urlsplit
+from collections.abc import Iterable, MutableMapping
+from typing import Any, Literal
+
+from starlette.datastructures import URL
 
 from guided_contract import trace_context
 from guided_contract.records import MOST_NAME
@@ -11,7 +12,6 @@ from guided_contract.trace_context import TraceContext
 Headers = list[tuple[bytes, bytes]]
 Scheme = Literal["http", "https"]
 Server = tuple[str | None, int | None]
-_NOWHERE: Final[Server] = (None, None)
 
 
 def begin(headers: Iterable[tuple[bytes, bytes]], ratio: float) -> TraceContext:
@@ -34,22 +34,22 @@ def continued(headers: Headers, span: TraceContext) -> Headers:
     return [(name, value) for name, value in headers if name.lower() not in dropped] + [ours]
 
 
-def asked(scope: Mapping[str, Any]) -> tuple[Scheme, Server]:
+def asked(scope: MutableMapping[str, Any]) -> tuple[Scheme, Server]:
     """Return by which scheme, and which host and port a client asked: its Host header, else this server's."""
-    hosts = _values(scope["headers"], b"host")
-    server: Server = _server(hosts[0]) if hosts else scope.get("server") or _NOWHERE
-    return ("https" if scope.get("scheme") == "https" else "http"), server
-
-
-def _server(host: str) -> Server:
+    url = URL(scope=scope)
     try:
-        url = urlsplit(f"//{host}")
         address, port = url.hostname, url.port
     except ValueError:
-        return _NOWHERE
+        address, port = None, None
     is_fit = address is not None and len(address) <= MOST_NAME and address.isascii()
-    return (address, port or None) if is_fit else _NOWHERE
+    server: Server = (address, port or None) if is_fit else (None, None)
+    return ("https" if url.scheme == "https" else "http"), server
 
 
 def _values(headers: Iterable[tuple[bytes, bytes]], wanted: bytes) -> list[str]:
     return [value.decode("latin-1") for name, value in headers if name.lower() == wanted]
+
+
+def carried(span: TraceContext | None) -> dict[str, Any]:
+    """Return a span as the messages to sidecar and ranks have it; of none, nothing."""
+    return {} if span is None else {"traceparent": span.traceparent, "tracestate": span.tracestate}

@@ -166,7 +166,7 @@ class _Unproven:
     async def _get(self) -> Any:
         from guided_engine.compat.api_errors import GuidedRequestError  # noqa: PLC0415 - imports vLLM
 
-        begun_as = self.admitted.ticket
+        begun_as = self.admitted.arguments
         try:
             await self.gate.prove(self.admitted)
         except GuidedError as error:
@@ -174,7 +174,7 @@ class _Unproven:
             raise GuidedRequestError(error) from error
         finally:
             del self.collector.get, self.collector.get_nowait  # which lead back here
-        if self.admitted.ticket != begun_as:
+        if self.admitted.arguments != begun_as:
             await self._begin_anew()
         try:
             return await self.collector.get()

@@ -10,9 +10,10 @@ from guided_contract.config import PodConfig
 from guided_contract.errors import ErrorCode, GuidedError
 from guided_contract.names import GRAMMAR_ARG
 from guided_contract.wire import Kind
-from guided_engine.admission import request_body, request_processors, request_words
+from guided_engine.admission import request_processors, request_words
 from guided_engine.admission.constraints import kind_of
 from guided_engine.admission.exchange import current
+from guided_engine.admission.request_body import Body
 from guided_engine.compat.tools import is_forced, may_answer_instead
 from guided_engine.ledger import LedgerEntry, skip_unless_rank
 
@@ -183,9 +184,8 @@ def _ignored_words(request: Any) -> GuidedError | None:
     """Return what a line of a batch file asks for in vain; HTTP requests have been looked at before."""
     if current.get() is not None or not request.model_extra:
         return None
-    extra = request_body.keys_of(json.dumps(request.model_extra, default=str).encode())
-    found = request_words.fault("/v1/chat/completions", extra or {})
-    return None if found is None else found.error
+    extra = Body.read(json.dumps(request.model_extra, default=str).encode())
+    return None if extra is None else request_words.first("/v1/chat/completions", extra)
 
 
 ENTRIES: Final = (

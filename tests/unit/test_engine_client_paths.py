@@ -1,0 +1,199 @@
+"""Where the client wrote what an error is about, in his own words."""
+
+import json
+from typing import Any
+
+import pytest
+
+from guided_contract.errors import ErrorCode, GuidedError
+from guided_engine.admission import client_paths, error_responses, trace
+from guided_engine.admission.exchange import HttpExchange
+from guided_engine.admission.request_body import Body
+
+CHAT, RESPONSES, MESSAGES = "/v1/chat/completions", "/v1/responses", "/v1/messages"
+GENERATE = "/inference/v1/generate"
+SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}}
+NAMED = {"name": "x", "schema": SCHEMA}
+FORMAT = {"type": "json_schema", "json_schema": NAMED}
+
+
+def read(body: dict[str, Any]) -> Body:
+    given = Body.read(json.dumps(body).encode())
+    assert given is not None
+    return given
+
+
+PARAMETERS = {"type": "object", "properties": {"a b": {"type": "strng"}, "c": {"$ref": "#/$defs/d"}}}
+OTHER = {"type": "object", "properties": {"other": {"type": "integer"}}}
+TAG = {"format": {"tags": [{"content": {"type": "any_text"}}, {"content": {"json_schema": PARAMETERS}}]}}
+IN_TAG = "$.format.tags[1].content.json_schema"
+
+
+def told(kind: Any, spec: Any, path: str, body: dict[str, Any], route: str = CHAT) -> dict[str, Any]:
+    """Return the error's body that a client gets for a fault at a path of a grammar."""
+    exchange = HttpExchange(trace.begin([], 1), route)
+    exchange.kind, exchange.spec = kind, spec if isinstance(spec, str) else json.dumps(spec)
+    exchange.written = client_paths.written(read(body))
+    error = GuidedError(ErrorCode.GRAMMAR_INVALID, f"{path}: no\n{path}: neither", path=path)
+    return dict(json.loads(error_responses.response(error, exchange)[1]["body"])["error"])
+
+
+def function(parameters: Any, **fields: Any) -> dict[str, Any]:
+    return {"type": "function", "function": {"name": "f", "parameters": parameters, **fields}}
+
+
+def test_what_is_not_enforced_of_tools_is_named_in_the_clients_place() -> None:
+    exchange = HttpExchange(trace.begin([], 1), CHAT)
+    exchange.kind, exchange.spec = "structural_tag", json.dumps(TAG)
+    exchange.written = client_paths.written(read({"tools": [function(OTHER), function(PARAMETERS)]}))
+    exchange.unenforced = [f"{IN_TAG}.properties.c", "$.format"]
+    assert client_paths.unenforced(exchange) == [
+        "tools[1].function.parameters.properties.c",
+        "$.format",
+    ]
+
+
+UNTYPED = {"properties": PARAMETERS["properties"], "$defs": {"d": {"type": "x"}}}
+
+
+@pytest.mark.parametrize(
+    ("kind", "spec", "path", "body", "expected"),
+    [
+        (
+            "structural_tag",
+            TAG,
+            f"{IN_TAG}.properties['a b'].type",
+            {"tools": [function(OTHER), function(PARAMETERS)]},
+            "tools[1].function.parameters.properties['a b'].type",
+        ),
+        (
+            "structural_tag",
+            TAG,
+            f"{IN_TAG}.properties.c",
+            {"tools": [{"type": "function", "name": "f", "parameters": PARAMETERS}]},
+            "tools[0].parameters.properties.c",
+        ),
+        (
+            "structural_tag",
+            TAG,
+            IN_TAG,
+            {"tools": [{"name": "f", "input_schema": UNTYPED}]},  # vLLM gives it a type
+            "tools[0].input_schema",
+        ),
+        (
+            "json",
+            {"items": {"anyOf": [{"properties": {"parameters": PARAMETERS}}]}, "$defs": UNTYPED["$defs"]},
+            "$.$defs.d.type",
+            {"tools": [function(UNTYPED)]},  # vLLM moves $defs
+            "tools[0].function.parameters.$defs.d.type",
+        ),
+        (
+            "structural_tag",
+            {"format": {"json_schema": PARAMETERS["properties"]["a b"]}},
+            "$.format.json_schema.type",
+            {"tools": [function(PARAMETERS)]},  # a format with a schema for each argument
+            "tools[0].function.parameters.properties['a b'].type",
+        ),
+        (
+            "json",
+            SCHEMA,
+            "$.properties.a",
+            {"response_format": FORMAT},
+            "response_format.json_schema.schema.properties.a",
+        ),
+        (
+            "json",
+            SCHEMA,
+            "$",
+            {"structured_outputs": {"json": json.dumps(SCHEMA)}},
+            "structured_outputs.json",
+        ),
+        ("json", SCHEMA, "$.type", {"text": {"format": {"schema": SCHEMA}}}, "text.format.schema.type"),
+        (
+            "json",
+            SCHEMA,
+            "$",
+            {"output_config": {"format": {"schema": SCHEMA}}},
+            "output_config.format.schema",
+        ),
+        (
+            "json",
+            SCHEMA,
+            "$.type",
+            {"sampling_params": {"structured_outputs": {"json": SCHEMA}}},
+            "sampling_params.structured_outputs.json.type",
+        ),
+        ("choice", ["a"], "$", {"structured_outputs": {"choice": ["a"]}}, "structured_outputs.choice"),
+        ("regex", "(", "$", {"structured_outputs": {"regex": "("}}, "structured_outputs.regex"),
+        ("json", {"named": 1}, "$.a", {"vllm_xargs": {}}, "$.a"),
+    ],
+)
+def test_a_fault_is_told_where_the_client_wrote_it(
+    kind: Any, spec: Any, path: str, body: dict[str, Any], expected: str
+) -> None:
+    forms = {"text": RESPONSES, "output_config": MESSAGES, "sampling_params": GENERATE}
+    route = forms.get(next(iter(body)), CHAT)
+    if "input_schema" in expected or expected.startswith("tools[0].parameters"):
+        route = MESSAGES if "input_schema" in expected else RESPONSES
+    error = told(kind, spec, path, body, route)
+    assert error["param"] == expected
+    assert error["message"] == f"{expected}: no\n{expected}: neither"
+
+
+@pytest.mark.parametrize(("number", "is_found"), [(5, True), (9_999, False)])
+def test_only_so_many_schemas_are_looked_at_for_a_place(number: int, *, is_found: bool) -> None:
+    """Meanwhile nobody else is served."""
+    wide = {"properties": {f"p{number}": {"const": number} for number in range(10_000)}}
+    spec = {"format": {"json_schema": {"const": number}}}
+    error = told("structural_tag", spec, "$.format.json_schema.const", {"tools": [function(wide)]})
+    place = f"tools[0].function.parameters.properties.p{number}.const"
+    assert error["param"] == (place if is_found else "$.format.json_schema.const")
+
+
+def test_a_deep_schema_keeps_its_path() -> None:
+    deep: Any = {}
+    for _ in range(900):
+        deep = {"not": deep}
+    assert told("json", deep, "$.not", {"structured_outputs": {"json": deep}})["param"].endswith(".not")
+
+
+@pytest.mark.parametrize(
+    ("body", "path", "param"),
+    [
+        ({"structured_outputs": {"regex": "("}}, None, "structured_outputs.regex"),
+        ({"structured_outputs": {"grammar": "x"}}, "$", "structured_outputs.grammar"),
+        ({"response_format": FORMAT}, None, "response_format.json_schema.schema"),
+        ({"response_format": FORMAT, "tools": [function(SCHEMA)]}, None, None),
+        ({"tools": [function(SCHEMA, strict=True)]}, None, "tools"),
+        ({"tools": [function(SCHEMA)], "tool_choice": "required", "response_format": FORMAT}, None, "tools"),
+        ({}, None, None),
+    ],
+)
+def test_an_error_that_knows_no_place_has_that_of_the_only_constraint(
+    body: dict[str, Any], path: str | None, param: str | None
+) -> None:
+    exchange = HttpExchange(trace.begin([], 1), CHAT, written=client_paths.written(read(body)))
+    for code in (ErrorCode.GRAMMAR_INVALID, ErrorCode.GRAMMAR_TOO_LARGE):
+        told = client_paths.translated(GuidedError(code, "$: no" if path else "no", path=path), exchange)
+        assert told.path == param
+        assert told.message == (f"{param}: no" if path else "no")
+    for other in (ErrorCode.GRAMMAR_RANKS_NOT_READY, ErrorCode.REQUEST_NOT_ADMITTED):
+        assert client_paths.translated(GuidedError(other, "no"), exchange).path is None
+
+
+def test_what_tools_become_is_not_called_by_a_name_that_the_client_does_not_know() -> None:
+    exchange = HttpExchange(trace.begin([], 1.0), CHAT)
+    exchange.written = {"tools": json.dumps([function(SCHEMA)]).encode(), "tool_choice": b'"required"'}
+    said = "structural_tag has 279125 bytes; at most 262144 are allowed"
+    told = client_paths.translated(GuidedError(ErrorCode.GRAMMAR_TOO_LARGE, said, path="$"), exchange)
+    assert "structural_tag" not in told.message
+    assert "279125" in told.message
+    assert told.path == "tools"
+
+
+def test_an_error_does_not_quote_a_client_at_length() -> None:
+    exchange = HttpExchange(trace.begin([], 1.0), CHAT)
+    error = GuidedError(ErrorCode.REQUEST_INVALID, "x" * 50_000, path="p" * 50_000)
+    start, body = error_responses.response(error, exchange)
+    assert len(body["body"]) < 4000
+    assert int(dict(start["headers"])[b"content-length"]) == len(body["body"])
