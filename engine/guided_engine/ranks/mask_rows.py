@@ -49,7 +49,10 @@ def part_of(sequence: GuidedSequence, row: int, scheduled: int) -> Part | None:
     """
     drafts, rows = sequence.drafts, 1 + scheduled
     most = sequence.verifiable(scheduled) if sequence.processors else scheduled
-    if (matcher := sequence.matcher) is not None and sequence.is_constrained and not sequence.is_given_up:
+    matcher, is_given_up = sequence.matcher, sequence.is_given_up
+    if matcher is not None and not is_given_up and not matcher.is_terminated():
+        if sequence.reasoning is None:
+            return Part(sequence, row, rows, most, Walk(matcher, row, rows, drafts))
         opening = sequence.opening(drafts)
         if not sequence.is_given_up:
             if opening.mask > len(drafts):  # it reasons on, and drafts that are not known may not be accepted
@@ -95,7 +98,8 @@ def masks_of(parts: Sequence[Part], bitmasks: BitmaskBuffer) -> Masks:
         elif id(walk) in dead:
             sequence.fail(ErrorCode.SEQUENCE_DEAD_END)
     names = [part.sequence.request_id for part in parts]
-    return Masks(names, bitmask, [min(part.most, n) for part, n in zip(parts, acceptable, strict=True)])
+    most = [part.most for part in parts]
+    return Masks(names, bitmask, list(map(min, acceptable, most)))
 
 
 def invalid_drafts(
