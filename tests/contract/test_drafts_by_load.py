@@ -11,7 +11,6 @@ import msgspec
 import pytest
 
 from guided_contract.records import DraftTokens
-from guided_engine.compat import core_drafts
 from guided_engine.compat.core_drafts import DraftsByLoad, choose_drafts
 from guided_operator.builders.arguments import schedule_by_load
 from support.engine import pod_config
@@ -120,16 +119,6 @@ def test_whatever_fails_leaves_vllm_its_own_schedule_and_ends_no_request(
     assert [record.message for record in caplog.records if "numTokens Auto failed" in record.message] == [
         "guidedmodel: numTokens Auto failed; vLLM goes on with its own schedule"
     ]
-
-
-def test_a_record_that_cannot_be_sent_is_such_a_fault(running: Running) -> None:
-    def refuse(_record: DraftTokens) -> None:
-        raise OSError("no sidecar")
-
-    own = running.scheduler.dynamic_sd_lookup
-    DraftsByLoad(running.scheduler, 0, refuse, lambda: running.now_s).start()
-    assert served(running, 5) == [8] * 5
-    assert running.scheduler.dynamic_sd_lookup is own
 
 
 def test_an_idle_engine_has_not_taken_long(running: Running) -> None:
@@ -253,13 +242,6 @@ def left_alone(scheduler: Any, folder: Path) -> None:
     choose_drafts(scheduler, pod, 0)
     assert scheduler.dynamic_sd_lookup is own
     assert scheduler.schedule == schedule
-
-
-def test_where_it_is_not_asked_for_nothing_is_changed(tmp_path: Path) -> None:
-    core = Running(is_async=False)
-    schedule = core.scheduler.schedule
-    core_drafts.choose_drafts(core.scheduler, pod_config(tmp_path, model="/nowhere"), 0)
-    assert core.scheduler.schedule == schedule
 
 
 @pytest.mark.parametrize("most", [1, 3])

@@ -174,23 +174,8 @@ def test_a_device_that_copies_late_sees_every_mask(device: LateDevice, tmp_path:
     assert device.most_behind == 4
 
 
-def test_one_shared_buffer_would_be_found(
-    device: LateDevice, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("guided_engine.ranks.bitmasks._SLOTS", 1)
-    monkeypatch.setattr(BitmaskBuffer, "handed_over", lambda *_: None)
-    assert not run(Rank(tmp_path), device)
-
-
 def test_memory_that_nobody_waits_for_would_be_found(
     device: LateDevice, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(BitmaskBuffer, "handed_over", lambda *_: None)
     assert not run(Rank(tmp_path), device)
-
-
-def test_one_buffer_is_waited_for(device: LateDevice, tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Correct as well, but each step would wait for the one before it."""
-    monkeypatch.setattr("guided_engine.ranks.bitmasks._SLOTS", 1)
-    assert run(Rank(tmp_path), device)
-    assert device.most_behind == 2

@@ -373,8 +373,10 @@ class TestSlow:
             fill(self, walks, bitmask)
 
         monkeypatch.setattr(GuidanceFiller, "fill", slow)
-        ticket = rank.load("a[bc]")
-        masks = rank.step([arrival("r", ticket), arrival("s", ticket)])
+        ticket = rank.load("aaa[bc]")
+        rank.step([arrival("r", ticket), arrival("s", ticket)])
+        assert rank.sampled(r=[A], s=[A]) == {}
+        masks = rank.step(computed=dict.fromkeys("rs", 3), scheduled=dict.fromkeys("rs", 1))
         assert allowed(masks, 0) == allowed(masks, 1) == [A]
         assert rank.sampled(r=[A], s=[A]) == ends
 
@@ -390,15 +392,6 @@ class TestSlow:
         monkeypatch.setattr(GuidanceFiller, "fill", late)
         assert allowed(rank.step([arrival("r", rank.load("ab"))])) == [A]
         assert rank.sampled(r=[A]) == {}
-
-    def test_a_broad_batch_is_looked_at_once(self) -> None:
-        times = slowness.FillTimes()
-        assert not times.is_suspicious(1, slowness.LIMIT_NS)
-        assert times.is_suspicious(256, 2 * slowness.LIMIT_NS)
-        times.explain(256, 2 * slowness.LIMIT_NS)
-        assert not times.is_suspicious(256, 3 * slowness.LIMIT_NS)
-        assert times.is_suspicious(256, 5 * slowness.LIMIT_NS)
-        assert times.is_suspicious(1, 2 * slowness.LIMIT_NS)
 
 
 class TestEnds:

@@ -197,18 +197,6 @@ def test_rows_are_what_xgrammar_fills(tokenizer: Tokenizer, name: str) -> None:
     assert sum(pair.buffer.counts.reused for pair in pairs) > 20
 
 
-def test_the_comparison_finds_a_token_that_was_wrongly_held_to_be_plain() -> None:
-    tokenizer = Tokenizer(_awkward())
-    compiled = tokenizer.compiler.compile_json_schema(json.dumps(SCHEMAS["plain"]))
-    wrong = PlainTokens(tokenizer.info)
-    texts = tokenizer.info.decoded_vocab
-    wrong.tokens |= {token for token, text in enumerate(texts) if b'"' in text and len(text) > 1}
-    strings = PlainStrings.of(compiled, wrong)
-    pairs = [Pair(tokenizer, compiled, strings) for _ in range(6)]
-    with pytest.raises(AssertionError):
-        walk_all(pairs, wrong.tokens)
-
-
 def test_strings_of_other_rules_are_never_taken_for_plain(tokenizer: Tokenizer) -> None:
     """A maxLength or a pattern is a rule of its own; inside it each row is filled."""
     text = b'{"a": "zz'

@@ -90,7 +90,7 @@ class Run:
             accepted[length] = accepted.get(length, 0) + 1
         self.seconds += mean
         self.tokens += batch * device.tokens(verified)
-        return Step(batch, verified, took if is_clean else None, accepted, took)
+        return Step(batch, verified, took if is_clean else None, accepted)
 
 
 def rate(device: Device, batch: int, drafts: int) -> float:

@@ -11,7 +11,7 @@ MS = 1_000_000
 class Played:
     """A rank's times with two processors: `ends` has a sequence end over 5 ms, `reports` counts alone."""
 
-    def __init__(self, **fields: Any) -> None:
+    def __init__(self) -> None:
         self.records: list[Any] = []
         self.wall, self.cpu = 10_000 * MS, 0
         configs = [
@@ -19,7 +19,7 @@ class Played:
             LogitsProcessorConfig(name="reports", factory="a.b:C"),
         ]
         self.times = StepTimes(
-            configs, 3, self.records.append, wall_ns=lambda: self.wall, cpu_ns=lambda: self.cpu, **fields
+            configs, 3, self.records.append, wall_ns=lambda: self.wall, cpu_ns=lambda: self.cpu
         )
 
     def part(self, *calls: tuple[str, str, int], lost: int = 0) -> None:
@@ -70,14 +70,6 @@ def test_a_thread_that_lost_its_core_is_no_processors_fault() -> None:
     played.part(("r", "ends", 9), lost=10)
     assert played.times.end_step() == []
     assert played.told() == {"ends": (2, 0, 3)}
-
-
-def test_a_rank_that_the_core_does_not_hear_waits_twice_as_long() -> None:
-    played = Played(reaches_core=False)
-    played.part(("r", "ends", 9))
-    assert played.times.end_step() == []
-    played.part(("r", "ends", 11))
-    assert played.times.end_step() == [("r", "ends")]
 
 
 def test_what_a_sequence_takes_to_be_made_anew_is_no_steps() -> None:

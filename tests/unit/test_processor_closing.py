@@ -12,7 +12,6 @@ from guided_engine.processors.interface import Context
 from guided_engine.processors.registry import FactoryError
 from guided_engine.testing import Harness
 from support import processor_rules
-from support.token_walks import logits_of
 
 EOS = 0
 TOKENS = [
@@ -67,12 +66,6 @@ def test_a_request_sets_when_it_begins() -> None:
 def test_the_sequences_own_stop_tokens_are_taken_too() -> None:
     [row] = harness().sequence(max_tokens=1, stop_tokens=frozenset({EOS, 7})).rows()
     assert row[7] == row[EOS] == row.max()
-
-
-def test_a_bfloat16_models_logits_gain_it_in_float32() -> None:
-    sequence = harness().sequence(max_tokens=1)
-    logits = logits_of(np.random.default_rng(0), 1, len(TOKENS), is_bfloat16=True)
-    np.testing.assert_array_equal(sequence.rows(logits), logits + sequence.rows())
 
 
 def test_nothing_is_forbidden() -> None:

@@ -28,7 +28,7 @@ class _Scheduled(NamedTuple):
 
 
 def choose_drafts(scheduler: Any, config: PodConfig, engine: int) -> None:
-    """Begin to choose, where the resource asks for it and vLLM follows a schedule; else log why not."""
+    """Begin to choose where the resource asks for it and vLLM follows a schedule; else log why not."""
     if not config.drafts_by_load:
         return
     telemetry = Telemetry(config.telemetry_socket)
@@ -45,10 +45,6 @@ class DraftsByLoad:
 
     Parameters
     ----------
-    scheduler
-        vLLM's.
-    engine
-        The number of its engine core.
     send
         Takes a record; must not block.
     clock
@@ -57,8 +53,7 @@ class DraftsByLoad:
     Raises
     ------
     ValueError
-        The schedule holds nothing to choose from, or is off: under data parallelism, or as verification is
-        adaptive.
+        There is no schedule, it holds nothing to choose from, or verification is adaptive.
     """
 
     def __init__(
@@ -137,7 +132,7 @@ class DraftsByLoad:
             return
         # An idle device begins when a step is scheduled, a busy one when the step before is done.
         took_s = now_s - (self._done_s if self._is_busy else max(self._done_s, scheduled.began_s))
-        elapsed_s, self._done_s = now_s - self._done_s, now_s
+        self._done_s = now_s
         drafts, tokens = output.scheduled_spec_decode_tokens, sampled.sampled_token_ids
         verified = scheduled.steady
         if verified is None:
@@ -151,7 +146,7 @@ class DraftsByLoad:
                 accepted[min(len(own) - 1, verified)] += 1
         is_clean = scheduled.steady is not None and not has_prompts
         batch = len(output.num_scheduled_tokens)
-        self._controller.take(Step(batch, verified, took_s if is_clean else None, accepted, elapsed_s))
+        self._controller.take(Step(batch, verified, took_s if is_clean else None, accepted))
         if now_s - self._sent_s >= _PERIOD_S:
             self._tell(batch, now_s)
 

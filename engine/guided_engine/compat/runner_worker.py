@@ -29,7 +29,6 @@ from guided_engine.heartbeats import Pulse
 from guided_engine.processors import registry
 from guided_engine.processors.interface import Context
 from guided_engine.processors.registry import Registry
-from guided_engine.ranks import slowness
 from guided_engine.ranks.arrivals import RankTraits
 from guided_engine.ranks.bitmasks import BitmaskBuffer
 from guided_engine.ranks.guided_rank import RankGuide
@@ -155,7 +154,6 @@ def _guide(worker: Any, config: PodConfig, prototypes: Prototypes, backends: Bac
     context = Context(vocab_size=vocab_size)
     if config.logits_processors:
         context = _context(vllm_config, backends, worker.device, rank)
-    reaches_core = rank % config.tensor_parallel == 0
     return RankGuide(
         RankTraits(
             rank,
@@ -163,12 +161,11 @@ def _guide(worker: Any, config: PodConfig, prototypes: Prototypes, backends: Bac
             is_async,
             reasoner_factory(vllm_config),
             consensus if has_peers else None,
-            reaches_core,
             vllm_config.model_config.max_model_len,
         ),
         prototypes,
         Registry(config.logits_processors, context),
-        BitmaskBuffer(rows, vocab_size, backends, slowness.limit_ns(reaches_core=reaches_core)),
+        BitmaskBuffer(rows, vocab_size, backends),
         Telemetry(config.telemetry_socket).send,
     )
 

@@ -18,13 +18,7 @@ _MOST_CHARACTERS: Final = 80  # of a client's own words in a message
 
 
 class ChoiceError(ValueError):
-    """A request's choice cannot be read or met; the message says why, and what the model has.
-
-    Attributes
-    ----------
-    key
-        Which of the request's `vllm_xargs` is wrong.
-    """
+    """A request's choice cannot be read or met, by its `key` in `vllm_xargs`; the message says why."""
 
     def __init__(self, message: str, key: str = ARGUMENT) -> None:
         super().__init__(message)
@@ -32,20 +26,10 @@ class ChoiceError(ValueError):
 
 
 def chosen(choice: Any, processors: Sequence[LogitsProcessorConfig]) -> list[str]:
-    """Return the names of the processors that a request gets, in the order in which they apply.
+    """Return the names of the model's processors that a request gets, in the order in which they apply.
 
-    Parameters
-    ----------
-    choice
-        What stands under ARGUMENT in the request's `vllm_xargs`; None: nothing.
-    processors
-        Those of the model, in the resource's order.
-
-    Raises
-    ------
-    ChoiceError
-        The choice is neither a string nor a list of strings, or it has too many names, an empty one, one
-        twice, or one that the model has not.
+    `choice` is what stands under ARGUMENT; None: nothing. Raises ChoiceError if it is neither a string nor a
+    list of strings, or has too many names, an empty one, one twice, or one that the model has not.
     """
     if choice is None:
         return [each.name for each in processors if each.enforced or each.apply_by_default]
@@ -59,19 +43,9 @@ def chosen(choice: Any, processors: Sequence[LogitsProcessorConfig]) -> list[str
 
 
 def parameters(arguments: Mapping[str, Any], names: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Return what a request sets of its processors' parameters, by processor and parameter.
+    """Return what a request sets of the parameters of its processors `names`, by processor and parameter.
 
-    Parameters
-    ----------
-    arguments
-        The request's `vllm_xargs`.
-    names
-        The processors that it gets, as `chosen` says.
-
-    Raises
-    ------
-    ChoiceError
-        One is for a processor that it does not get.
+    Raises ChoiceError if one is for a processor that it does not get.
     """
     asked: dict[str, dict[str, Any]] = {}
     for key, value in arguments.items():

@@ -22,19 +22,8 @@ _MOST_BYTES_ON_CPU: Final = 4 << 20
 def apply(factory: DenseFactory[Any], results: Sequence[Any], logits: Any, index: Any) -> Any:
     """Have a factory change some rows of `logits` in place; one that does not come out right stays as it was.
 
-    Parameters
-    ----------
-    results
-        [n] what `prepare` returned for each of these rows.
-    logits
-        [rows, vocabulary] float32.
-    index
-        [n] int64 on the same device: the rows; each once.
-
-    Returns
-    -------
-    codes
-        [n] int32 on the device: IS_RIGHT, IS_EMPTY or IS_WRONG.
+    `results` [n] are what `prepare` returned for the rows `index` [n] int64 of `logits` [rows, vocabulary]
+    float32. Returns [n] int32 on the device: IS_RIGHT, IS_EMPTY or IS_WRONG.
     """
     most = _MOST_BYTES_ON_CPU if logits.is_cpu else _MOST_BYTES
     rows = max(1, most // (logits.element_size() * logits.shape[1]))

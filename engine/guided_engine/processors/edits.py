@@ -67,13 +67,7 @@ class Edits:
 
 
 def check(edits: Sequence[Any], vocab_size: int) -> None:
-    """Say whether all are Edits that can be applied to rows of `vocab_size` logits.
-
-    Raises
-    ------
-    EditsError
-        One cannot.
-    """
+    """Raise EditsError unless all are Edits that can be applied to rows of `vocab_size` logits."""
     for each in edits:
         _check_form(each)
     if not edits:
@@ -112,19 +106,9 @@ def _is_vector(array: Any, kinds: str) -> bool:
 
 
 def combined(of: Mapping[str, Edits]) -> Edits:
-    """Return what several checked ones make together, in any order, each id once, in ascending order.
+    """Return what each processor's checked ones make together of a row, each id once, in ascending order.
 
-    Parameters
-    ----------
-    of
-        Each processor's of a row, by its name.
-
-    Raises
-    ------
-    EditsError
-        They have too many ids together.
-    NoTokenError
-        They forbid each token.
+    Raises EditsError if they have too many ids together, NoTokenError if they forbid each token.
     """
     edits = list(of.values())
     ids, where = np.unique(np.concatenate([each.ids for each in edits]), return_inverse=True)

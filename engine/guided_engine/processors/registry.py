@@ -37,11 +37,7 @@ class FactoryParamsError(FactoryError):
 class ProcessorError(Exception):
     """A sequence's processor raised, or gave what cannot be applied; the sequence ends.
 
-    Attributes
-    ----------
-    processors
-        Its name in the resource; of several that cannot be told apart all names, none where the request's
-        choice cannot be met.
+    `processors` is its name; of several that cannot be told apart all names, none of a choice not met.
     """
 
     def __init__(self, processors: Sequence[str], why: BaseException) -> None:
@@ -60,12 +56,7 @@ class Running(NamedTuple):
 def find(config: LogitsProcessorConfig) -> type[ProcessorFactory[Any]]:
     """Import the class of a configured factory, or make the one for what users have from vLLM.
 
-    Raises
-    ------
-    FactoryImportError
-        Its module cannot be imported.
-    FactoryError
-        There is no such name in it, or it is nothing of which there is a factory.
+    Raises FactoryImportError if its module cannot be imported, FactoryError if nothing in it is a factory.
     """
     try:
         return _imported(config.factory)
@@ -85,13 +76,7 @@ def _imported(place: str) -> type[ProcessorFactory[Any]]:
 
 
 def params_of(config: LogitsProcessorConfig, factory: type[ProcessorFactory[Any]]) -> Params:
-    """Return the parameters of a configured factory, as it has them.
-
-    Raises
-    ------
-    FactoryParamsError
-        It has not what is there, wants another type, or refuses what they make together.
-    """
+    """Return the parameters of a configured factory; raises FactoryParamsError if it refuses them."""
     try:
         return _read(factory, config.params)
     except Exception as error:
@@ -104,10 +89,7 @@ def request_params(
 ) -> Params:
     """Return its parameters with those that a request sets.
 
-    Raises
-    ------
-    ChoiceError
-        A request may not set one of them, or the factory refuses them.
+    Raises ChoiceError if a request may not set one of them, or the factory refuses them.
     """
     mine = sorted(factory.request_params) if not config.enforced else []
     types = {field.name: field.type for field in msgspec.structs.fields(factory.Params)}
@@ -140,34 +122,16 @@ def _read(factory: type[ProcessorFactory[Any]], params: Mapping[str, Any]) -> Pa
 
 
 def check(config: LogitsProcessorConfig) -> type[ProcessorFactory[Any]]:
-    """Find a configured factory and have it check its parameters; makes none.
-
-    Raises
-    ------
-    FactoryError
-        There is none, or it refuses them.
-    """
+    """Find a configured factory and have it check its parameters; raises FactoryError, and makes none."""
     factory = find(config)
     params_of(config, factory)
     return factory
 
 
 class Registry:
-    """The configured factories, made for this rank, in their order.
+    """The configured factories, made for this rank, in their order; `find` returns the class of one.
 
-    Parameters
-    ----------
-    configs
-        Those of the model.
-    context
-        What each is told.
-    find
-        Returns the class of one.
-
-    Raises
-    ------
-    FactoryError
-        One cannot be found or made, or refuses its parameters.
+    Raises FactoryError if one cannot be found or made, or refuses its parameters.
     """
 
     def __init__(
@@ -198,21 +162,8 @@ class Registry:
     ) -> Iterator[Running]:
         """Make the processors of a new sequence, one after another, in the order in which they apply.
 
-        Parameters
-        ----------
-        arguments
-            The request's `vllm_xargs`.
-        info
-            The sequence; its params are filled in.
-        is_greedy
-            Whether the likeliest token is sampled.
-
-        Raises
-        ------
-        ProcessorError
-            A factory raised.
-        ChoiceError
-            For a choice that came past admission, which refuses it.
+        `arguments` are the request's `vllm_xargs`; `info` gets its params here. Raises ProcessorError if a
+        factory raised, ChoiceError for a choice that came past admission.
         """
         names = choice.chosen(arguments.get(choice.ARGUMENT), list(self._configs.values()))
         asked = choice.parameters(arguments, names)

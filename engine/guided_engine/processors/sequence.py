@@ -32,15 +32,7 @@ class Dense(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """What a sequence's processors change in a step.
-
-    Attributes
-    ----------
-    rows
-        One for each row that was asked for; None: nothing.
-    dense
-        In the order in which they apply, after `rows`.
-    """
+    """What a sequence's processors change in a step: its rows (None: nothing), and `dense` after that."""
 
     rows: Sequence[Edits | None]
     dense: Sequence[Dense] = ()
@@ -49,14 +41,8 @@ class Prepared:
 class SequenceProcessors:
     """The processors of one sequence.
 
-    Parameters
-    ----------
-    make
-        Makes them, one after another, as of a sequence that has generated nothing.
-    vocab_size
-        Of the rank.
-    took
-        Told how many nanoseconds a call of a processor took, by its name.
+    `make` makes them, one after another, as of a sequence that has generated nothing; `took` is told how many
+    nanoseconds a call of a processor took, by its name.
     """
 
     def __init__(
@@ -94,13 +80,7 @@ class SequenceProcessors:
         return all(each.factory.supports_speculation for each in self._running)
 
     def start(self) -> None:
-        """Make them, in place of those that there are.
-
-        Raises
-        ------
-        ProcessorError
-            A factory raised; there are none then.
-        """
+        """Make them, in place of those that there are; raises ProcessorError, and there are none then."""
         self.release()
         try:
             for each in self._make():  # what is there when one raises is released
@@ -115,13 +95,7 @@ class SequenceProcessors:
             raise ProcessorError((), error) from error
 
     def accept(self, tokens: Sequence[int]) -> None:
-        """Advance by tokens that are now part of the sequence.
-
-        Raises
-        ------
-        ProcessorError
-            One raised.
-        """
+        """Advance by tokens that are now part of the sequence; raises ProcessorError if one raised."""
         given = tuple(tokens)  # which none can change for the next
         for name, _, processor in self._running:
             began_ns = time.perf_counter_ns()
@@ -134,20 +108,10 @@ class SequenceProcessors:
             self._took(name, time.perf_counter_ns() - began_ns)
 
     def prepare(self, ahead: Sequence[int]) -> Prepared:
-        """Return what they change in the rows of a step; none of them moves.
+        """Return what they change in the rows of a step with these drafts; none of them moves.
 
-        Parameters
-        ----------
-        ahead
-            The step's drafts, none where `support_speculation` is false.
-
-        Raises
-        ------
-        ProcessorError
-            One raised, or its result cannot be applied.
-        NoTokenError
-            They forbid each token of the first row. Another may never be reached: whoever applies what is
-            returned for it finds that it leaves none.
+        Raises ProcessorError if one raised or its result cannot be applied, NoTokenError if they forbid each
+        token of the first row. Another row may never be reached: whoever applies its edits finds none left.
         """
         drafts = tuple(ahead)  # which nobody can change
         sparse: list[dict[str, Edits]] = [{} for _ in range(1 + len(ahead))]

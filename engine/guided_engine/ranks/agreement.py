@@ -8,11 +8,14 @@ import zlib
 from array import array
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from guided_contract.config import ConsensusConfig
 from guided_contract.records import Digest, Digests
 from guided_grammar.masks import Bitmask
+
+if TYPE_CHECKING:
+    from guided_engine.ranks.sequence import GuidedSequence
 
 # A record is one datagram, of 64 KiB at most. Clients name their requests, at any length.
 _RECORD_BYTES: Final = 32 << 10
@@ -29,25 +32,10 @@ class Progress:
     offset: int = 0  # where its intervals begin
 
 
-class Compared(Protocol):
-    """A sequence, as far as digests need it."""
-
-    request_id: str
-    accepted: list[int]
-    progress: Progress
-
-
 class Agreement:
-    """Makes this rank's digests.
+    """Makes this rank's digests: of a sequence's first sampling step, then one per interval of tokens.
 
-    Parameters
-    ----------
-    rank
-        The global rank.
-    config
-        How often a sequence has one: its first sampling step, then once per interval of accepted tokens.
-    send
-        Takes the digests of a step; must not block, and counts what it loses.
+    `send` must not block.
     """
 
     def __init__(self, rank: int, config: ConsensusConfig, send: Callable[[Digests], None]) -> None:
@@ -55,7 +43,7 @@ class Agreement:
         self._every = 1 if config.mode == "Every" else config.sample_every
         self._send = send
 
-    def compare(self, sampling: Iterable[tuple[Compared, Bitmask | None]]) -> None:
+    def compare(self, sampling: Iterable[tuple["GuidedSequence", Bitmask | None]]) -> None:
         """Send the digests that are due among this step's sampling sequences, each with its mask.
 
         The mask is [words], that of the next token, None where nothing masks the sequence. It tells the
@@ -66,7 +54,7 @@ class Agreement:
             record, due = _first_record(due)
             self._send(Digests(rank=self._rank, digests=record))
 
-    def _is_due(self, sequence: Compared) -> bool:
+    def _is_due(self, sequence: "GuidedSequence") -> bool:
         progress = sequence.progress
         if not progress.made:
             # Sequences that start together must not all have their digests in the same step.
@@ -89,7 +77,7 @@ def _first_record(due: list[Digest]) -> tuple[list[Digest], list[Digest]]:
     return due, []
 
 
-def _digest(sequence: Compared, mask: Bitmask | None) -> Digest:
+def _digest(sequence: "GuidedSequence", mask: Bitmask | None) -> Digest:
     progress, position = sequence.progress, len(sequence.accepted)
     fresh: Sequence[int] = sequence.accepted[min(progress.covered, position) :]
     known = zlib.crc32(array("q", fresh))

@@ -30,7 +30,7 @@ class RankTraits:
     """What does not change while the engine runs.
 
     `reasoner` makes a sequence's reasoner from its request's arguments; None where grammars hold at once.
-    `consensus` None: no other rank to agree with. `reaches_core`: whether the engine core hears this rank.
+    `consensus` None: no other rank to agree with.
     `max_length` is the most tokens of prompt and output together; None: as many as there are.
     """
 
@@ -39,7 +39,6 @@ class RankTraits:
     is_async: bool
     reasoner: Callable[[dict[str, Any]], Reasoner] | None = None
     consensus: ConsensusConfig | None = None
-    reaches_core: bool = True
     max_length: int | None = None
 
 
@@ -59,6 +58,7 @@ class Arrivals:
         known = arrival.known_tokens
         sequence = GuidedSequence(
             request_id=arrival.request_id,
+            rank=self.traits.rank,
             prompt_length=arrival.prompt_length,
             max_length=self.traits.max_length,
             ticket=arrival.ticket,

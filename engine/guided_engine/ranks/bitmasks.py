@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
@@ -11,10 +11,9 @@ import numpy.typing as npt
 import torch
 
 from guided_contract.wire import Backend
-from guided_engine.ranks import slowness
-from guided_engine.ranks.fillers import Fill, fill_walks, mark_slow
+from guided_engine.ranks.fillers import Fill, fill_walks
 from guided_engine.ranks.mask_wait import DeviceWaits, Waits
-from guided_engine.ranks.slowness import FillTimes
+from guided_engine.ranks.slowness import LIMIT_NS, MORE_NS
 from guided_grammar.backend import Backend as GrammarBackend
 from guided_grammar.masks import FULL_MASK, Bitmask, words
 from guided_grammar.walk import Walk
@@ -49,54 +48,38 @@ class _Filler:
 
     fill: Fill
     words: int
-    slow_ns: int
     scratch: Bitmask | None = None
-    times: FillTimes = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.times = FillTimes(self.slow_ns)
+    is_watched: bool = False
 
     def run(self, walks: Sequence[Walk[Any]], bitmask: Bitmask) -> None:
-        """Fill the rows of walks, and mark those that hold up the others."""
+        """Fill the rows of walks. After a step that took long, one by one: walks that do again are slow.
+
+        What a library makes at its first use takes long once.
+        """
         start_ns = time.perf_counter_ns()
-        fill_walks(walks, bitmask, self.fill)
+        if self.is_watched:
+            for walk in walks:
+                walk_ns, cpu_ns = time.perf_counter_ns(), time.process_time_ns()
+                fill_walks([walk], bitmask, self.fill)
+                # Without the time in which no thread of this process had a core.
+                took_ns = min(time.perf_counter_ns() - walk_ns, time.process_time_ns() - cpu_ns)
+                walk.is_slow = took_ns > LIMIT_NS + walk.rows * MORE_NS
+        else:
+            fill_walks(walks, bitmask, self.fill)
         took_ns = time.perf_counter_ns() - start_ns
-        rows = sum([walk.rows for walk in walks])
-        if self.times.is_suspicious(rows, took_ns) and not mark_slow(walks, bitmask, self.fill, self.slow_ns):
-            self.times.explain(rows, took_ns)
+        self.is_watched = took_ns > LIMIT_NS and took_ns > LIMIT_NS + MORE_NS * sum([w.rows for w in walks])
 
 
 class BitmaskBuffer:
     """Fills walks of all backends into one array, whose memory it uses again once the device has read it.
 
-    Parameters
-    ----------
-    rows
-        The most rows that a step can have.
-    vocab_size
-        The model's vocabulary: the width of its logits.
-    backends
-        The libraries with the tokenizer, whose widths differ where they count more tokens than the model, or
-        fewer.
-    slow_ns
-        The most that one sequence's rows may take.
-
-    Attributes
-    ----------
-    waits
-        How long sampling waits for the masks.
+    A step has at most `rows` rows, as wide as the model's logits; a library may count more or fewer tokens.
+    `waits` tells how long sampling waits for the masks.
     """
 
-    def __init__(
-        self,
-        rows: int,
-        vocab_size: int,
-        backends: Mapping[Backend, GrammarBackend],
-        slow_ns: int = slowness.LIMIT_NS,
-    ) -> None:
+    def __init__(self, rows: int, vocab_size: int, backends: Mapping[Backend, GrammarBackend]) -> None:
         self.counts = Counts()
         self.waits = _waits()
-        self.slow_ns = slow_ns
         self._rows = rows
         self._words = words(vocab_size)
         self._slots: list[_Slot] = []
@@ -105,13 +88,12 @@ class BitmaskBuffer:
         self._fillers: dict[Backend, _Filler] = {}
 
     def fill(self, walks: Sequence[Walk[Any]], rows: int) -> tuple[Bitmask, int]:
-        """Fill the rows of `walks`, in ascending order; the others of `rows` stay as they are.
+        """Fill the rows of `walks`, in ascending order; the others of `rows` are not set.
 
         Returns
         -------
         bitmask, duration_ns
-            [rows, ceil(vocabulary / 32)] int32, and the nanoseconds that one row took. The memory stays
-            valid until the callable passed to `handed_over` has returned.
+            [rows, ceil(vocabulary / 32)] int32, valid until the second fill from here; nanoseconds of a row.
         """
         bitmask = self._next_slot(rows)
         start_ns = time.perf_counter_ns()
@@ -126,13 +108,7 @@ class BitmaskBuffer:
         return bitmask[:rows], (time.perf_counter_ns() - start_ns) // rows
 
     def handed_over(self, wait: Callable[[], None]) -> None:
-        """Note that copies of the last fill to the device are under way.
-
-        Parameters
-        ----------
-        wait
-            Returns once they are done; called before the memory is written again, two fills later.
-        """
+        """Note that the last fill is being copied to the device; `wait` returns once that is done."""
         if self._slots:
             self._slots[self._turn].wait = wait
 
@@ -161,7 +137,7 @@ class BitmaskBuffer:
         filler = self._fillers.get(backend)
         if filler is None:
             library = self._backends[backend]
-            filler = self._fillers[backend] = _Filler(library.fill, words(library.vocab_size), self.slow_ns)
+            filler = self._fillers[backend] = _Filler(library.fill, words(library.vocab_size))
         if filler.words == self._words:
             filler.run(walks, bitmask)
             return

@@ -8,21 +8,12 @@ import numpy.typing as npt
 
 
 class Rule(Protocol):
-    """What holds of texts beside a grammar; shared by sequences, whose states are its own and never changed.
-
-    Attributes
-    ----------
-    start
-        The state of an empty text.
-    """
+    """What holds of texts beside a grammar, shared by sequences; states never change."""
 
     start: Any
 
     def advance(self, where: Any, token: int) -> Any:
-        """Return the state after a token that the grammar allows; None: the rule forbids it.
-
-        A rule that needs the mask to know may forbid a token in `restrict` alone.
-        """
+        """Return the state after a token that the grammar allows; None: forbidden, as far as known here."""
 
     def restrict(self, row: npt.NDArray[np.int32], where: Any) -> None:
         """Clear what the rule forbids from one mask row, [ceil(vocabulary / 32)] int32."""
@@ -55,20 +46,10 @@ class CountedText:
         return len(drafts)
 
     def restrict(self, rows: npt.NDArray[np.int32], drafts: Sequence[int]) -> int:
-        """Clear the tokens that would break a rule.
+        """Clear the tokens that would break a rule; return how many leading drafts keep the rules.
 
-        Parameters
-        ----------
-        rows
-            [rows, ceil(vocabulary / 32)] int32, filled; changed in place. Row 0 is the next token's, row
-            i + 1 the one after draft i.
-        drafts
-            Token ids, at least rows - 1 of them.
-
-        Returns
-        -------
-        valid
-            How many of the drafts keep the rules. Rows behind them are left as they are.
+        `rows` are [rows, ceil(vocabulary / 32)] int32, filled: row 0 is the next token's, row i + 1 the one
+        after draft i. Rows behind a draft that breaks a rule are left as they are.
         """
         wheres = self._wheres
         for index, row in enumerate(rows):

@@ -1,6 +1,5 @@
 """How the masks of a step are filled: by each sequence's backend, and what it cannot fill by itself."""
 
-import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -25,25 +24,6 @@ def fill_walks(walks: Sequence[Walk[Any]], bitmask: Bitmask, fill: Fill) -> None
             if walk.matcher.is_terminated():
                 walk.valid = len(walk.drafts)
             _allow_rest(walk, bitmask)
-
-
-def mark_slow(walks: Sequence[Walk[Any]], bitmask: Bitmask, fill: Fill, limit_ns: int) -> bool:
-    """Fill again, one by one, what was filled; mark walks that take too long twice, and return whether any.
-
-    What a library makes at its first use takes long once.
-    """
-    live = [walk for walk in walks if walk.error is None and not walk.matcher.is_terminated()]
-    for walk in live:
-        walk.is_slow = all(_refill(walk, bitmask, fill) > limit_ns for _ in range(2))
-        _allow_rest(walk, bitmask)
-    return any(walk.is_slow for walk in live)
-
-
-def _refill(walk: Walk[Any], bitmask: Bitmask, fill: Fill) -> int:
-    """Return the nanoseconds that it takes, without those in which no thread of this process had a core."""
-    start_ns, cpu_ns = time.perf_counter_ns(), time.process_time_ns()
-    _fill_alone(walk, bitmask, fill)
-    return min(time.perf_counter_ns() - start_ns, time.process_time_ns() - cpu_ns)
 
 
 def _allow_rest(walk: Walk[Any], bitmask: Bitmask) -> None:

@@ -14,37 +14,23 @@ from guided_contract.errors import ErrorCode
 from guided_contract.records import AnyRecord
 from guided_contract.wire import Failed
 from guided_engine.processors.registry import Registry
-from guided_engine.ranks import end_reasons
 from guided_engine.ranks.agreement import Agreement
 from guided_engine.ranks.arrivals import Arrivals, RankTraits
 from guided_engine.ranks.bitmasks import BitmaskBuffer
 from guided_engine.ranks.loaded_grammars import Prototypes
-from guided_engine.ranks.mask_rows import (
-    Limit,
-    Part,
-    invalid_drafts,
-    limit_of,
-    masks_of,
-    part_of,
-    with_limits,
-)
+from guided_engine.ranks.mask_rows import Part, invalid_drafts, masks_of, part_of
 from guided_engine.ranks.processor_times import StepTimes
 from guided_engine.ranks.row_edits import StepEdits, step_edits
 from guided_engine.ranks.sequence import GuidedSequence
 from guided_engine.ranks.slowness import Stopwatch
 from guided_engine.ranks.step import Arrival, Finish, Masks, Plan, ReadFaults, ReadSampled, known_drafts
+from guided_engine.ranks.tally import end_reason
 
 _log = logging.getLogger("guided_engine")
 
 
 class RankGuide:
-    """All sequences of this rank that are guided or have processors.
-
-    Parameters
-    ----------
-    send
-        Takes telemetry records: of a sequence that has ended, of what processors took, and digests; must not
-        block.
+    """All sequences of this rank that are guided or have processors; `send` takes records, and never blocks.
 
     Attributes
     ----------
@@ -66,8 +52,8 @@ class RankGuide:
         self._registry = registry
         self._bitmasks = bitmasks
         self.waits = bitmasks.waits
-        self._stopwatch = Stopwatch(bitmasks.slow_ns)
-        self._times = StepTimes(registry.configs, traits.rank, send, reaches_core=traits.reaches_core)
+        self._stopwatch = Stopwatch()
+        self._times = StepTimes(registry.configs, traits.rank, send)
         self._arrivals = Arrivals(traits, prototypes, registry, self.waits, self._stopwatch, self._times)
         self._send = send
         consensus = traits.consensus
@@ -168,26 +154,20 @@ class RankGuide:
     def masks(self) -> Masks | None:
         """Settle what earlier steps sampled; return this step's masks, None if nothing is to be masked."""
         self.settle()
-        self._masked = {}
         parts: list[Part] = []
-        limits: dict[str, Limit] = {}
         row = 0
         for sequence in self._sampling:
             scheduled = sequence.take_drafts(self._drafts.get(sequence.request_id, ()))
-            if scheduled and (sequence.processors or sequence.is_given_up):
-                limits[sequence.request_id] = limit_of(sequence, scheduled)
-            if sequence.is_given_up or not sequence.is_constrained:
-                continue
             part = part_of(sequence, row, scheduled)
             if part is not None:
                 parts.append(part)
                 row += 1 + scheduled
         masks = masks_of(parts, self._bitmasks) if parts else None
-        self.invalid_drafts = invalid_drafts(self._sampling, self._drafts, masks)
+        self.invalid_drafts = invalid_drafts(self._sampling, self._drafts, parts)
+        self._masked = {}
         if self._agreement is not None and masks is not None:
-            rows = (masks.bitmask[part.row] for part in parts)
-            self._masked = dict(zip(masks.request_ids, rows, strict=True))
-        return with_limits(masks, limits, self._traits.vocab_size)
+            self._masked = {part.sequence.request_id: masks.bitmask[part.row] for part in parts}
+        return masks
 
     def handed_over(self, wait: Callable[[], None]) -> None:
         """Take note that this step's masks are on their way to the device; `wait` returns once they are."""
@@ -286,11 +266,11 @@ class RankGuide:
             self._times.tell()
         if (ticket := sequence.ticket) is not None:
             text = partial(self._prototypes.text, ticket.backend, sequence.accepted)
-            end = end_reasons.of(finish.reason, sequence.stop_texts, text)
-            self._send(sequence.record(self._traits.rank, ticket, end))
+            end = end_reason(finish.reason, sequence.stop_texts, text)
+            self._send(sequence.record(ticket, end))
         sequence.release()
 
     def _tell_failure(self, sequence: GuidedSequence) -> None:
         """Send the record of a sequence that ends for its processors, once."""
         if sequence.fault is not None and not sequence.is_reported:
-            self._send(sequence.fault.record(sequence.request_id, sequence.trace, self._traits.rank))
+            self._send(sequence.fault)

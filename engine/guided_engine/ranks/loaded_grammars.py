@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from guided_contract.choices import MOST
 from guided_contract.wire import Backend, Load, Loaded, Unload
@@ -26,7 +26,7 @@ from guided_grammar.matching import Matcher
 
 # A service that died cannot unload what it loaded, and requests that it admitted may still be waiting.
 ORPHAN_S: Final = 900.0
-_MOST_BOUNDS: Final = 8  # of white space: two for each library
+_MOST_TABLES: Final = 16
 _log = logging.getLogger("guided_engine")
 
 
@@ -46,12 +46,7 @@ class _Prototype:
 class Prototypes:
     """Loads by key off the hot thread, and makes a matcher per sequence on it.
 
-    Parameters
-    ----------
-    folder
-        Where the sidecar puts compiled artefacts.
-    backends
-        The libraries with the engine's tokenizer, by name.
+    The sidecar puts compiled artefacts into `folder`; `backends` have the engine's tokenizer.
     """
 
     def __init__(
@@ -65,10 +60,8 @@ class Prototypes:
         self._clock = clock
         self._lock = threading.Lock()
         self._by_key: dict[str, _Prototype] = {}
-        # Each once, at the first use or before.
-        self._table = functools.cache(self._made_table)
-        self._items = functools.cache(self._made_items)
-        self._space = functools.lru_cache(_MOST_BOUNDS)(self._made_space)
+        # Each once, at the first use or before; of bounds of white space the latest few for each library.
+        self._table = functools.lru_cache(_MOST_TABLES)(self._made_table)
 
     def warm(self) -> None:
         """Make what the first grammars would wait for, a second for 131,072 tokens; before there are steps.
@@ -78,11 +71,11 @@ class Prototypes:
         for name in self._backends:
             try:
                 warm(self._backends[name])
-                self._table(name)
-                self._items(name)
+                self._table(TokenTable, name)
+                self._table(ItemTable, name)
                 for most in MOST.values():
                     if most is not None:
-                        self._space(name, most)
+                        self._table(SpaceTable, name, most)
             except Exception as error:  # noqa: BLE001 - whatever a library raises; the other one may do
                 _log.warning("guidedmodel: %s is not ready for a first grammar: %s", name, error)
 
@@ -109,17 +102,9 @@ class Prototypes:
                 prototype.used_at = self._clock()
 
     def matcher(self, key: str, stop_tokens: Sequence[int] | None) -> Matcher:
-        """Return a new matcher of a loaded grammar.
+        """Return a new matcher of a loaded grammar, with the stop tokens that vLLM gives to xgrammar.
 
-        Parameters
-        ----------
-        stop_tokens
-            The request's own stop tokens and end of sequence, as vLLM gives them to xgrammar.
-
-        Raises
-        ------
-        LoadError
-            The key is not loaded here.
+        Raises LoadError if the key is not loaded here.
         """
         with self._lock:
             prototype = self._by_key.get(key)
@@ -159,24 +144,16 @@ class Prototypes:
         found: list[Rule] = []
         if message.whitespace is not None:
             space = BoundedSpaceInTags if message.is_tagged else BoundedSpace
-            found.append(space(self._space(message.backend, message.whitespace)))
+            found.append(space(self._table(SpaceTable, message.backend, message.whitespace)))
         if any(position.minimum or position.maximum is not None for position in message.positions):
-            found.append(CountedGrammar(message.positions, self._table(message.backend)))
+            found.append(CountedGrammar(message.positions, self._table(TokenTable, message.backend)))
         if any(position.unique_items for position in message.positions):
-            found.append(UniqueRule(message.positions, self._items(message.backend)))
+            found.append(UniqueRule(message.positions, self._table(ItemTable, message.backend)))
         return found
 
-    def _made_table(self, backend: Backend) -> TokenTable:
+    def _made_table(self, kind: Callable[..., Any], backend: Backend, *bounds: int) -> Any:
         library = self._backends[backend]
-        return TokenTable(library.tokens(), library.vocab_size)
-
-    def _made_items(self, backend: Backend) -> ItemTable:
-        library = self._backends[backend]
-        return ItemTable(library.tokens(), library.vocab_size)
-
-    def _made_space(self, backend: Backend, most: int) -> SpaceTable:
-        library = self._backends[backend]
-        return SpaceTable(library.tokens(), library.vocab_size, most)
+        return kind(library.tokens(), library.vocab_size, *bounds)
 
     def _drop_old_orphans(self) -> None:
         oldest = self._clock() - ORPHAN_S

@@ -4,7 +4,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 _log = logging.getLogger(__name__)
 
@@ -31,19 +31,6 @@ class Waits:
         self.total_ns += time.perf_counter_ns() - self._began_ns
 
 
-class Event(Protocol):
-    """A moment in a device's own order of work, as torch.cuda.Event(enable_timing=True)."""
-
-    def record(self) -> None:
-        """Take the moment at which the device gets here."""
-
-    def query(self) -> bool:
-        """Return whether it has."""
-
-    def elapsed_time(self, later: Any) -> float:
-        """Return the milliseconds from here to another."""
-
-
 class DeviceWaits(Waits):
     """Counts it on a GPU, which works on the forward pass meanwhile: the time between its end and the masks'.
 
@@ -53,44 +40,37 @@ class DeviceWaits(Waits):
     Parameters
     ----------
     make_event
-        Makes an event on the stream that samples.
+        Makes an event on the stream that samples, as torch.cuda.Event(enable_timing=True).
     """
 
-    def __init__(self, make_event: Callable[[], Event]) -> None:
+    def __init__(self, make_event: Callable[[], Any]) -> None:
         super().__init__()
-        self._make_event = make_event
-        self._spare: list[tuple[Event, Event]] = []
-        self._begun: tuple[Event, Event] | None = None
-        self._pending: deque[tuple[Event, Event]] = deque()
-        self._is_broken = False
+        self._make_event: Callable[[], Any] | None = make_event
+        self._begun: Any = None
+        self._pending: deque[tuple[Any, Any]] = deque()
 
     def begin(self) -> None:
         """Mark the device's way here."""
-        self._safely(self._begin)
+        self._begun = self._mark()
 
     def end(self) -> None:
         """Mark the device's way on."""
-        self._safely(self._end)
+        begun, self._begun = self._begun, None
+        if begun is not None and (ended := self._mark()) is not None:
+            self._pending.append((begun, ended))
 
-    def _begin(self) -> None:
-        while self._pending and self._pending[0][1].query():
-            first, last = pair = self._pending.popleft()
-            self.total_ns += round(first.elapsed_time(last) * 1e6)
-            self._spare.append(pair)
-        self._begun = self._spare.pop() if self._spare else (self._make_event(), self._make_event())
-        self._begun[0].record()
-
-    def _end(self) -> None:
-        if self._begun is not None:
-            self._begun[1].record()
-            self._pending.append(self._begun)
-            self._begun = None
-
-    def _safely(self, mark: Callable[[], None]) -> None:
-        if self._is_broken:
-            return
+    def _mark(self) -> Any:
+        """Return a moment in the device's own order of work, and read those that it has passed."""
+        if self._make_event is None:
+            return None
         try:
-            mark()
+            while self._pending and self._pending[0][1].query():
+                first, last = self._pending.popleft()
+                self.total_ns += round(first.elapsed_time(last) * 1e6)
+            event = self._make_event()
+            event.record()
         except Exception:  # noqa: BLE001 - a driver's; what is measured goes on without the measure
-            self._is_broken = True
+            self._make_event = None
             _log.warning("guidedmodel: exposed waits are not measured any more on this rank", exc_info=True)
+            return None
+        return event

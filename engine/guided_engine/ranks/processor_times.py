@@ -32,35 +32,21 @@ class StepTimes:
     out for how long the thread had no core in the step's parts. What is between two parts, as a sequence that
     is made anew after a preemption, is no step's.
 
-    Parameters
-    ----------
-    configs
-        The model's processors.
-    rank
-        Its number.
-    reaches_core
-        Whether the engine core hears this rank; one that it does not hear waits twice as long, as
-        slowness.limit_ns does.
-    send
-        Takes a record, once a second; must not block.
-    wall_ns, cpu_ns
-        Tell the time, and the CPU time of this thread.
+    `send` takes a record once a second, and must not block; `cpu_ns` tells this thread's CPU time.
     """
 
-    def __init__(  # noqa: PLR0913 - what it is told once
+    def __init__(
         self,
         configs: Sequence[LogitsProcessorConfig],
         rank: int,
         send: Callable[[ProcessorTimes], None],
         *,
-        reaches_core: bool = True,
         wall_ns: Callable[[], int] = time.perf_counter_ns,
         cpu_ns: Callable[[], int] = time.thread_time_ns,
     ) -> None:
-        patience = 1 if reaches_core else 2
         self._factories = {
             config.name: _Factory(
-                limit_ns=round(patience * config.time_budget_s * 1e9),
+                limit_ns=round(config.time_budget_s * 1e9),
                 is_ended=config.on_over_budget == "FailRequest",
             )
             for config in configs

@@ -9,12 +9,8 @@ from guided_grammar.matching import Matcher
 class Boundary(NamedTuple):
     """Where a grammar begins among some tokens; both are one past the row after the last where it does not.
 
-    Attributes
-    ----------
-    grammar
-        The first token that the grammar takes.
-    mask
-        The first that it constrains: one later if reasoning ends with a token that is content itself.
+    `grammar` is the first token that it takes, `mask` the first that it constrains: one later if reasoning
+    ends with a token that is content itself.
     """
 
     grammar: int
@@ -22,16 +18,9 @@ class Boundary(NamedTuple):
 
 
 class Opening(NamedTuple):
-    """What holds of some tokens that would come next.
+    """What holds of some tokens that would come next: a Boundary, and what holds before it.
 
-    Attributes
-    ----------
-    grammar, mask
-        Where the grammar begins among them, as of a Boundary.
-    taken
-        How many of those before `grammar` may come.
-    held_back
-        The tokens that may not come before `mask`.
+    `taken` is how many of those before `grammar` may come; `held_back` are tokens that may not before `mask`.
     """
 
     grammar: int
@@ -62,16 +51,9 @@ class Reasoner(Protocol):
 class Reasoning:
     """How far one sequence has come: told of every token that it accepts.
 
-    Parameters
-    ----------
-    make
-        Makes the sequence's reasoner, off the path to the forward pass.
-    matcher
-        The sequence's, at its start until reasoning ends.
-    stops
-        Tokens that end its text, beside the matcher's.
-    has_ended
-        What the API server says of the prompt, None where it left that to us.
+    `make` makes its reasoner, off the path to the forward pass; `matcher` is at its start until reasoning
+    ends; `stops` end its text, beside the matcher's ends; `has_ended` is what the API server says of the
+    prompt, None where it left that to us.
     """
 
     def __init__(

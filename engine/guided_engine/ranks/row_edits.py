@@ -38,20 +38,10 @@ class DenseStep:
 
 @dataclass(frozen=True, slots=True)
 class StepEdits:
-    """Changes of a step's rows.
+    """Changes of a step's rows: how many each request has, from its first, in the order of the arrays.
 
-    Attributes
-    ----------
-    rows
-        How many rows each request has here, from its first; in the order of the arrays.
-    counts
-        [rows] int32: ids of each row.
-    modes
-        [rows] int32: ADDS, FORBIDS or IS_ONLY.
-    ids, values
-        [sum of counts] int32 and float32: what is added to which token.
-    dense
-        To be applied after them.
+    `counts` [rows] are the ids of each row, `modes` [rows] ADDS, FORBIDS or IS_ONLY, `ids` and `values` what
+    is added to which token [sum of counts]. `dense` is applied after them.
     """
 
     rows: dict[str, int]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
 from guided_contract.errors import ErrorCode
-from guided_contract.records import Decode, EndReason
+from guided_contract.records import MOST_WORD, Decode, EndReason, ProcessorFailure
 from guided_contract.trace_context import Trace
 from guided_contract.wire import Failed, Ticket
 from guided_engine.processors.edits import NoTokenError
@@ -15,7 +15,6 @@ from guided_engine.processors.failures import log_failure
 from guided_engine.processors.registry import ProcessorError
 from guided_engine.processors.sequence import Prepared, SequenceProcessors
 from guided_engine.ranks.agreement import Progress
-from guided_engine.ranks.fault import Fault
 from guided_engine.ranks.reasoning import AT_ONCE, Opening, Reasoning
 from guided_engine.ranks.slowness import Stopwatch
 from guided_engine.ranks.step import known_drafts
@@ -32,29 +31,14 @@ _SLOW: Final = frozenset({ErrorCode.SEQUENCE_SLOW, ErrorCode.SEQUENCE_PROCESSOR_
 class GuidedSequence:
     """One sequence.
 
-    Attributes
-    ----------
-    needed
-        Tokens that must be computed before a token is sampled: the prompt, after preemption all known tokens.
-    since_step
-        Outputs of earlier steps are not this sequence's any more (it was preempted meanwhile).
-    reasoning
-        What the matcher waits for; None where the grammar begins with the first token.
-    drafts
-        The latest drafts that the runner proposed for it.
-    stopwatch
-        The rank's.
-    failure
-        Why it is to end; see `is_given_up`.
-    fault
-        More about that, where it is for its processors.
-    trace
-        Where the request's span stands.
-    max_length
-        The most tokens of prompt and output together; None: as many as there are.
+    `needed` tokens must be computed before one is sampled: the prompt, after preemption all known tokens.
+    Outputs of steps before `since_step` are not its any more: it was preempted meanwhile. The matcher waits
+    for `reasoning`. `drafts` are the latest that the runner proposed. `failure` is why it is to end, `fault`
+    the record of that where it is for its processors. `max_length` is the most tokens of prompt and output.
     """
 
     request_id: str
+    rank: int
     prompt_length: int
     ticket: Ticket | None
     needed: int
@@ -67,7 +51,7 @@ class GuidedSequence:
     drafts: Sequence[int] = ()
     stop_texts: Sequence[str] = ()
     failure: ErrorCode | None = None
-    fault: Fault | None = None
+    fault: ProcessorFailure | None = None
     trace: Trace = field(default_factory=Trace)
     is_reported: bool = False
     tally: Tally = field(default_factory=Tally)
@@ -172,8 +156,17 @@ class GuidedSequence:
         """End the sequence for what its processors did, those of these names; the first reason counts."""
         if self.failure is None:
             self.failure = code
-            raised = None if error is None else type(error)
-            self.fault = Fault(code, processors, len(self.accepted), raised)
+            self.fault = ProcessorFailure(
+                request_id=self.request_id,
+                traceparent=self.trace.traceparent,
+                tracestate=self.trace.tracestate,
+                rank=self.rank,
+                processors=list(processors),
+                code=code.value,
+                error_type="" if error is None else _kind(error),
+                token=len(self.accepted),
+                time_ns=time.time_ns(),
+            )
 
     def fail_rows(self, code: ErrorCode) -> None:
         """End the sequence for what was found in its rows, after its processors."""
@@ -213,19 +206,15 @@ class GuidedSequence:
         """Return whether it has a grammar that has not come to its end."""
         return self.matcher is not None and not self.matcher.is_terminated()
 
-    @property
-    def is_completed(self) -> bool:
-        """Return whether its grammar came to its end."""
-        return self.matcher is not None and self.matcher.is_terminated()
-
-    def record(self, rank: int, ticket: Ticket, end: EndReason) -> Decode:
+    def record(self, ticket: Ticket, end: EndReason) -> Decode:
         """Return the telemetry record of a guided sequence that ends now, for that reason or its own."""
         tally = self.tally
+        is_completed = self.matcher is not None and self.matcher.is_terminated()
         return Decode(
             request_id=self.request_id,
             traceparent=ticket.traceparent,
             tracestate=ticket.tracestate,
-            rank=rank,
+            rank=self.rank,
             grammar_key=ticket.key,
             backend=ticket.backend,
             start_ns=tally.start_ns,
@@ -240,7 +229,7 @@ class GuidedSequence:
             drafts_accepted=tally.drafts_accepted,
             drafts_forbidden=tally.drafts_forbidden,
             takes_drafts=self.takes_drafts,
-            end_reason=self.failure or ("completed" if self.is_completed else end),
+            end_reason=self.failure or ("completed" if is_completed else end),
         )
 
     def _restart(self, kept: int) -> None:
@@ -286,3 +275,8 @@ def failure_of(error: Exception) -> ErrorCode:
     """Return how a sequence ends whose matcher raised this."""
     is_spent = isinstance(error, SpentError)
     return ErrorCode.SEQUENCE_SLOW if is_spent else ErrorCode.SEQUENCE_MATCHER_FAILED
+
+
+def _kind(error: BaseException) -> str:
+    """Return an exception's class as OpenTelemetry's exception.type has it."""
+    return f"{type(error).__module__}.{type(error).__qualname__}".removeprefix("builtins.")[:MOST_WORD]

@@ -12,10 +12,7 @@ ReadSampled = Callable[[], Iterable[tuple[str, Sequence[int]]]]
 
 
 class RowFault(NamedTuple):
-    """A request's first row of a step that its processors spoiled: its place among them, and how it ends.
-
-    It ends where a token was sampled there: as many rows as tokens were sampled from, the first ones.
-    """
+    """A request's first row of a step that its processors spoiled, and its end if a token is from there."""
 
     row: int
     code: ErrorCode

@@ -1,9 +1,15 @@
-"""What is counted of one sequence."""
+"""What is counted of one sequence, and how it ended."""
 
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
+from guided_contract.records import EndReason
 from guided_engine.ranks.mask_wait import Waits
+
+# By vLLM's finish reasons.
+_ENDS: Final[dict[str, EndReason]] = {"stop": "stopped", "repetition": "stopped", "length": "length"}
 
 
 @dataclass(slots=True)
@@ -13,13 +19,9 @@ class Tally:
     Drafts of a step count once its tokens are read: a step that is run after the sequence's end counts none,
     and so async scheduling counts what sync scheduling does.
 
-    Attributes
-    ----------
-    cut
-        Drafts that the grammar forbade before a sync scheduler took them, of the step to come.
-    proposed, forbidden
-        Drafts of the latest step: all of them, and the first that the grammar does not allow with those after
-        it.
+    `cut` are drafts of the step to come that the grammar forbade before a sync scheduler took them;
+    `proposed` are all of the latest step, `forbidden` the first that the grammar does not allow and those
+    after it.
     """
 
     start_ns: int = field(default_factory=time.time_ns)
@@ -58,3 +60,14 @@ class Tally:
         self.fills += 1
         self.fill_ns += duration_ns
         self.fill_max_ns = max(self.fill_max_ns, duration_ns)
+
+
+def end_reason(finish: str, stop_texts: Sequence[str], text: Callable[[], bytes]) -> EndReason:
+    """Return why it ended; `finish` is vLLM's reason, empty where the engine core did not tell it.
+
+    `stop_texts` the API server looks for in `text()`: it aborts the request as if its client had gone.
+    """
+    if finish in _ENDS:
+        return _ENDS[finish]
+    generated = text() if stop_texts else b""
+    return "stopped" if any(stop.encode() in generated for stop in stop_texts) else "aborted"

@@ -26,19 +26,9 @@ class Openers:
 
 
 class TokenTable:
-    """The tokens of one vocabulary, as one grammar library reads them.
+    """A vocabulary as one grammar library reads it: each token's bytes, empty for those that are no text.
 
-    Parameters
-    ----------
-    tokens
-        Each token's bytes, empty for those that are no text.
-    vocab_size
-        How many tokens a mask row of that library has.
-
-    Attributes
-    ----------
-    quoting
-        The bytes of each token that has a quote.
+    A mask row has `vocab_size` tokens. `quoting` are those with a quote.
     """
 
     def __init__(self, tokens: Sequence[bytes], vocab_size: int) -> None:

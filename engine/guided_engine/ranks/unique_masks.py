@@ -7,14 +7,14 @@ clear. The few that do more than that, as `0,1,`, are followed byte by byte.
 import codecs
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Iterable, Sequence
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from guided_contract.counting import Position
-from guided_grammar.bounds import ESCAPE, JOIN, JOIN_ESCAPE, OUTSIDE, TEXT, scan
+from guided_grammar.bounds import OUTSIDE, TEXT, scan
 from guided_grammar.masks import words
 from guided_grammar.unique_items import Place, UniqueItems, value
 
@@ -29,45 +29,33 @@ _ARRAY: Final = re.compile(rb"\[\s*[^\s,\]].*,\s*[^\s]", re.DOTALL)
 
 
 class ItemTable:
-    """What the tokens of one vocabulary may do to arrays whose items differ.
-
-    Parameters
-    ----------
-    tokens
-        Each token's bytes, empty for those that are no text.
-    vocab_size
-        How many tokens a mask row has.
+    """What the tokens of one vocabulary (bytes; see TokenTable) may do to arrays whose items differ.
 
     Attributes
     ----------
-    closing, closing_escape
-        Tokens that close a string, by what they add to it, in UTF-8; and by what they do behind a backslash.
+    closing
+        Tokens that close a string, by what they add to it, in UTF-8.
     going_on
         A mask row without the tokens that end a number at once.
-    in_text, joining, in_escape, quoting, whole, open_array
-        Tokens to follow where a text stands in a string, there behind half of a surrogate pair, behind a
-        backslash, elsewhere in an escape, outside of strings, and outside of such arrays, as mask rows.
+    in_text, quoting, whole, open_array
+        Tokens to follow where a text stands in a string, in an escape there, outside of strings, and outside
+        of such arrays, as mask rows.
     """
 
     def __init__(self, tokens: Sequence[bytes], vocab_size: int) -> None:
         self.tokens = tokens
         self._words = words(vocab_size)
         self.closing: dict[bytes, list[int]] = {}
-        self.closing_escape: dict[bytes, list[int]] = {}
         quoting = [index for index, token in enumerate(tokens) if b'"' in token]
-        self.in_text = self._row(index for index in quoting if self._is_more(index, b"", self.closing))
-        self.joining = self.in_text | self._row(i for i in quoting if tokens[i].startswith(b"\\"))
-        hexes = self._row(i for i in quoting if tokens[i].startswith(b"u"))  # may complete a surrogate pair
-        more = self._row(i for i in quoting if self._is_more(i, b"\\", self.closing_escape))
-        self.in_escape = hexes | more
+        self.in_text = self._row(index for index in quoting if self._is_more(index))
         self.quoting = self._row(quoting)
         self.whole = self._row(index for index, token in enumerate(tokens) if _WHOLE.search(token))
         self.going_on = ~self._row(i for i, token in enumerate(tokens) if _ENDS_NUMBER.match(token))
         self.open_array = self._row(index for index, token in enumerate(tokens) if _ARRAY.search(token))
 
-    def _is_more(self, index: int, before: bytes, closing: dict[bytes, list[int]]) -> bool:
+    def _is_more(self, index: int) -> bool:
         """Note what a token adds to a string that it closes; True: that does not say all that it does."""
-        token = before + self.tokens[index]
+        token = self.tokens[index]
         mode, _, end = scan(TEXT, token)
         if mode != OUTSIDE:
             return False
@@ -77,7 +65,7 @@ class ItemTable:
                 added = json.loads(f'"{added.decode()}"', strict=False).encode(errors="surrogatepass")
             except ValueError:  # it begins within a character, or is no escape
                 return True
-        closing.setdefault(added, []).append(index)
+        self.closing.setdefault(added, []).append(index)
         return _WHOLE.search(rest) is not None
 
     def _row(self, some: Iterable[int]) -> _Mask:
@@ -112,16 +100,19 @@ class UniqueRule:
 
     def _restrict_string(self, row: _Mask, place: Place) -> None:
         table, (where, seen, text) = self._table, place
-        if any(_UNREADABLE in item for item in seen if isinstance(item, str)):
+        if where.mode != TEXT or any(_UNREADABLE in item for item in seen if isinstance(item, str)):
             self._follow(row, place, table.quoting)
-        elif where.mode in (TEXT, JOIN):
-            self._follow(row, place, table.in_text if where.mode == TEXT else table.joining)
-            _clear_closing(row, seen, text, table.closing)
-        elif where.mode in (ESCAPE, JOIN_ESCAPE):
-            self._follow(row, place, table.in_escape)
-            _clear_closing(row, seen, text[:-1], table.closing_escape)
-        else:
-            self._follow(row, place, table.quoting)
+            return
+        self._follow(row, place, table.in_text)
+        if not seen:
+            return
+        begun, cut = _read(text)
+        for item in seen:
+            if isinstance(item, str) and item.startswith(begun):
+                rest = item[len(begun) :].encode(errors="surrogatepass")
+                if rest.startswith(cut):  # what would make the string one that is there
+                    for token in table.closing.get(rest[len(cut) :], ()):
+                        _clear(row, token)
 
     def _follow(self, row: _Mask, place: Place, some: _Mask) -> None:
         found = row & some
@@ -130,21 +121,6 @@ class UniqueRule:
             for bit in range(32):
                 if bits >> bit & 1 and self.advance(place, word * 32 + bit) is None:
                     _clear(row, word * 32 + bit)
-
-
-def _clear_closing(
-    row: _Mask, seen: frozenset[Any], text: bytes, closing: Mapping[bytes, Sequence[int]]
-) -> None:
-    """Clear what would make a string, as far as it is written, one that is there."""
-    if not seen:
-        return
-    begun, cut = _read(text)
-    for item in seen:
-        if isinstance(item, str) and item.startswith(begun):
-            rest = item[len(begun) :].encode(errors="surrogatepass")
-            if rest.startswith(cut):
-                for token in closing.get(rest[len(cut) :], ()):
-                    _clear(row, token)
 
 
 def _read(text: bytes) -> tuple[str, bytes]:

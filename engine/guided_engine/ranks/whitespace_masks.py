@@ -36,23 +36,9 @@ class Run(NamedTuple):
 
 
 class SpaceTable:
-    """A bound of white space over one vocabulary.
+    """A bound of white space, `most` characters, over one vocabulary (bytes; see TokenTable).
 
-    Parameters
-    ----------
-    tokens
-        Each token's bytes, empty for those that are no text.
-    vocab_size
-        How many tokens a mask row has.
-    most
-        Characters between two tokens of JSON.
-
-    Attributes
-    ----------
-    letters, structure
-        Some tokens that JSON never has outside of strings, and some that it has there.
-    follow
-        What a token (its id) does to a text in a mode: see _Followed.
+    `letters` are some tokens that JSON never has outside of strings, `structure` some that it has there.
     """
 
     def __init__(self, tokens: Sequence[bytes], vocab_size: int, most: int) -> None:
@@ -64,11 +50,11 @@ class SpaceTable:
         within = re.compile(rb"[^ \t\n\r][ \t\n\r]{%d}" % (most + 1)).search
         some = [number for number, token in enumerate(tokens) if within(token)]
         self._within = {
-            mode: [number for number in some if _follow(mode, tokens[number]).longest > most]
+            mode: [number for number in some if _follow(mode, 0, tokens[number])[1] > most]
             for mode in (OUTSIDE, STRING, ESCAPE)
         }
         self._masks: dict[Run, _Mask | None] = {}
-        self.follow = functools.lru_cache(1 << 16)(lambda mode, token: _follow(mode, tokens[token]))
+        self.follow = functools.lru_cache(1 << 16)(self._follow)
         known = {token: number for number, token in enumerate(tokens) if len(token) == 1}
         self.letters = [known[token] for token in _NEVER_JSON if token in known][:2]
         self.structure = [known[token] for token in _STRUCTURE if token in known]
@@ -78,6 +64,11 @@ class SpaceTable:
         if run not in self._masks:
             self._masks[run] = self._made(run)
         return self._masks[run]
+
+    def _follow(self, mode: int, length: int, token: int) -> Run | None:
+        """Return where a text stands after a token (its id); None: a run got too long."""
+        run, longest = _follow(mode, length, self.tokens[token])
+        return run if longest <= self.most else None
 
     def _made(self, run: Run) -> _Mask | None:
         allowed = np.ones(self._words * 32, dtype=np.bool_)
@@ -98,10 +89,7 @@ class BoundedSpace:
 
     def advance(self, run: Run, token: int) -> Run | None:
         """Return where a text stands after a token that its grammar allows; None: a run got too long."""
-        mode, begun, longest, length = self._table.follow(run.mode, token)
-        if longest > self._table.most or run.length + begun > self._table.most:
-            return None
-        return Run(mode, run.length + begun if length < 0 else length)
+        return self._table.follow(run.mode, run.length, token)
 
     def restrict(self, row: _Mask, run: Run) -> None:
         """Clear the tokens with too long a run from one mask row."""
@@ -142,31 +130,11 @@ def _allows_one(row: _Mask, tokens: Sequence[int]) -> bool:
     return any(row.item(token >> 5) >> (token & 31) & 1 for token in tokens)
 
 
-class _Followed(NamedTuple):
-    """What one token does to a text.
-
-    Attributes
-    ----------
-    mode
-        Where the text stands then.
-    begun
-        Characters of white space with which the token goes on with a run.
-    longest
-        The longest run that begins within it.
-    length
-        The run with which it ends, -1 if that is the one that was there before.
-    """
-
-    mode: int
-    begun: int
-    longest: int
-    length: int
-
-
-def _follow(mode: int, token: bytes) -> _Followed:
-    at = begun = longest = 0
-    length = -1 if mode == OUTSIDE else 0
+def _follow(mode: int, length: int, token: bytes) -> tuple[Run, int]:
+    """Return where a text stands after a token, and the longest run on the way, what was there included."""
+    at = longest = 0
     while at < len(token):
+        begin = at
         if mode == ESCAPE:
             mode, at = STRING, at + 1
         elif mode == STRING:
@@ -174,15 +142,13 @@ def _follow(mode: int, token: bytes) -> _Followed:
             if at < len(token):
                 mode, at = (OUTSIDE if token[at] == _QUOTE else ESCAPE), at + 1
         else:
-            begin, at = at, _end(_OUTSIDE, token, at)
-            if token[begin] not in _SPACE:
-                mode, length = (STRING if token[begin] == _QUOTE else OUTSIDE), 0
-            elif begin == 0:
-                begun = at
-            else:
-                length = at - begin
+            at = _end(_OUTSIDE, token, at)
+            if token[begin] in _SPACE:
+                length += at - begin
                 longest = max(longest, length)
-    return _Followed(mode, begun, longest, length)
+            else:
+                mode, length = (STRING if token[begin] == _QUOTE else OUTSIDE), 0
+    return Run(mode, length), longest
 
 
 def _end(pattern: re.Pattern[bytes], token: bytes, at: int) -> int:

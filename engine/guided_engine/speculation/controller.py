@@ -1,31 +1,28 @@
 """K by load: chooses the number of draft tokens for each batch size, from measured steps.
 
-The tokens a second of a batch with K draft tokens are what its sequences yield (`Acceptance`) by what a step
-takes (`StepTimes`, one for each class of batch sizes). Both have a known uncertainty. A number that may
-well be better than the chosen one is tried for a few steps, a trial; one that is better beyond doubt is
-chosen. What trials cost is an account, of a bounded share of the time.
+One rule: a number that is not chosen is tried for a few steps, and chosen if it gave more tokens a second.
+One that lost is tried again when a hundred times as many steps have passed as its trial cost.
 """
 
 import math
+import statistics
+from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from typing import Final
 
-from guided_engine.speculation.acceptance import Acceptance
-from guided_engine.speculation.step_times import StepTimes
-from guided_engine.speculation.trials import LONGEST_S, Account, BatchClass, Trial
-
-CLASSES_AN_OCTAVE: Final = 4  # of batch sizes that share one choice
-TRIAL: Final = 6  # steps that are measured, at least
-_MOST_MEASURED: Final = 32  # of what is nearly as good, where a trial costs nearly nothing
-_LONGEST_WAIT: Final = 1000  # steps between trials at one batch size
-_LONGEST_TRIAL: Final = 80  # steps, measured or not: batch sizes that change end a trial
-HYSTERESIS: Final = 0.01  # of tokens a second, by which another number must be better
-_CERTAIN: Final = 1.0  # standard deviations by which a number that is chosen may be worse than it looks
-_HOPE: Final = 2.0  # standard deviations by which a number may be better than it looks, to be tried
-_WORTH: Final = 0.01  # uncertainty below which a trial would tell nothing
-_TURN: Final = 0.02  # of its time, what a trial of an equal costs: lookups that change for nothing
-_SHORTEST_S: Final = 1e-5
+_CLASSES_AN_OCTAVE: Final = 4  # of batch sizes that share one choice
+_GAIN: Final = 0.02  # of tokens a second, by which another number must be better
+_SHARE: Final = 0.01  # of the steps, that trials may cost
+_FEWEST_STEPS: Final = 8  # of a trial, and so many that its sequences together take
+_FEWEST_SEQUENCES: Final = 64
+_HOPELESS: Final = 0.5  # of the chosen one's tokens a second, with which a trial ends after two steps
+_LONGEST_TRIAL: Final = 200  # steps, measured or not: batch sizes that change end a trial
+_KEPT: Final = 16  # latest steps with a number, whose median counts: pauses and cold starts are outliers
+_AGAIN: Final = 100  # steps to the next trial of a number, twice as many each time that it lost
+_AGAIN_AT_MOST: Final = 12_800
+_PRIOR: Final = 8  # sequences' steps that a guess of acceptance counts for, and
+_SEEN: Final = 400  # that all that was seen of it counts for, at most
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,15 +40,33 @@ class Step:
         tokens had just changed.
     accepted
         Sequences that decoded, by how many of their draft tokens were accepted.
-    elapsed_s
-        Seconds since the step before, pauses of an idle engine among them.
     """
 
     batch: int
     drafts: int
     seconds: float | None
     accepted: Mapping[int, int]
-    elapsed_s: float
+
+
+@dataclass(slots=True)
+class _Batches:
+    """Batch sizes that share a choice; indices are into the controller's values."""
+
+    sizes: range
+    chosen: int
+    times: list[deque[float]]  # of the latest steps with each number
+    steps: int = 0  # measured ones
+    due: dict[int, int] = field(default_factory=dict)  # when, in steps, a number is tried
+    waits: dict[int, int] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Trial:
+    batches: _Batches
+    index: int
+    steps: int = 0
+    measured: int = 0
+    sequences: int = 0
 
 
 class Controller:
@@ -84,174 +99,110 @@ class Controller:
         self.lookup = list(lookup)
         self.changes = 0
         self.trials = 0
-        self._acceptance = Acceptance(self.values[-1])
-        self._class_of = [_class(batch) for batch in range(len(lookup))]
-        self._batches: dict[int, range] = {}
-        for batch, klass in enumerate(self._class_of[1:], 1):
-            self._batches[klass] = range(self._batches.get(klass, range(batch, batch)).start, batch + 1)
-        self._classes: dict[int, BatchClass] = {}
-        self._account = Account()
-        self._trial: Trial | None = None
-        self._now_s = 0.0
+        # By position: the share of sequences' steps in which a draft there was accepted, and how many say so.
+        self._shares = [0.5 ** (index + 1) for index in range(self.values[-1])]
+        self._seen = [_PRIOR] * len(self._shares)
+        self._known: dict[int, _Batches] = {}
+        self._trial: _Trial | None = None
         self._at_hand: int | None = None  # what is chosen for the latest batch
 
     def chosen(self, batch: int) -> int:
         """Return the number that is chosen for a batch size, whatever is tried at the moment."""
-        known = self._classes.get(self._class_of[batch])
+        known = self._known.get(_class(batch))
         return self.lookup[batch] if known is None else self.values[known.chosen]
 
     def take(self, step: Step) -> None:
-        """Take in a step, and write what follows into `lookup`. Times that no clock gives are left out."""
-        if step.seconds is not None and not 0 < step.seconds < math.inf:
-            step = replace(step, seconds=None)
-        if not 0 <= step.elapsed_s < math.inf:
-            step = replace(step, elapsed_s=0.0)
-        self._learn(step)
+        """Take in a step, and write what follows into `lookup`."""
+        self._learn_acceptance(step)
+        # A clock may err.
+        if step.seconds is not None and 0 < step.seconds < math.inf and step.drafts in self.values:
+            self._measure(step, step.seconds)
+        if self._trial is not None:
+            self._follow(self._trial)
         chosen = self.chosen(step.batch)
         self.changes += self._at_hand not in {None, chosen}
         self._at_hand = chosen
 
-    def _learn(self, step: Step) -> None:
-        self._now_s += step.elapsed_s
-        self._account.earn(step.seconds, step.elapsed_s)
-        if step.accepted:
-            self._acceptance.take(step.drafts, step.accepted, step.elapsed_s)
-        here = self._class_of[step.batch]
-        if step.seconds is not None and step.drafts in self.values:
-            self._measure(here, step.drafts, min(max(step.seconds, _SHORTEST_S), LONGEST_S))
-        if here not in self._classes:
-            return
-        self._follow_trial(here, step)
-        if self._trial is None:
-            self._decide(here, step)
+    def _learn_acceptance(self, step: Step) -> None:
+        sequences = sum(step.accepted.values())
+        for index in range(min(step.drafts, len(self._shares)) if sequences else 0):
+            taken = sum(number for length, number in step.accepted.items() if length > index)
+            self._seen[index] += sequences
+            self._shares[index] += (taken / sequences - self._shares[index]) * sequences / self._seen[index]
+            self._seen[index] = min(self._seen[index], _SEEN)
 
-    def _measure(self, here: int, drafts: int, seconds: float) -> None:
-        klass = self._classes.get(here)
-        if klass is None:
-            klass = self._classes[here] = self._new(here, drafts, seconds)
-            self._write(here, klass.chosen)
-        klass.times.age(self._now_s - klass.seen_s)
-        klass.seen_s = self._now_s
-        klass.times.take(self.values.index(drafts), seconds)
-        klass.measured.add(self.values.index(drafts))
-        klass.steps += 1
-
-    def _new(self, here: int, drafts: int, seconds: float) -> BatchClass:
-        """Return a class of batch sizes that is met for the first time."""
-        if not self._classes:
-            times = StepTimes(self.values, self.values.index(drafts), seconds)
-            start = self.lookup[self._batches[here].start]
-            return BatchClass(times, self.values.index(start), self._now_s)
-        nearest = self._nearest(here)
-        known = self._classes[nearest]
-        times = known.times.near((here - nearest) / CLASSES_AN_OCTAVE)
-        return BatchClass(times, self.values.index(self._guess(here, nearest)), known.seen_s)
-
-    def _follow_trial(self, here: int, step: Step) -> None:
+    def _measure(self, step: Step, seconds: float) -> None:
+        here = _class(step.batch)
+        batches = self._known.get(here)
+        if batches is None:
+            batches = self._known[here] = self._met(here, step.batch)
+        index = self.values.index(step.drafts)
+        batches.times[index].append(seconds)
+        batches.steps += 1
         trial = self._trial
-        if trial is None:
-            return
-        trial.steps += 1
-        is_over = trial.steps >= _LONGEST_TRIAL
-        if trial.klass == here and step.drafts == self.values[trial.index]:
-            klass = self._classes[here]
-            gain = self._gain(klass, trial.index, klass.chosen)
-            self._account.left_s -= (max(1 - math.exp(gain), 0.0) + _TURN) * min(step.elapsed_s, LONGEST_S)
-            trial.measured += step.seconds is not None
-            is_over = is_over or (
-                not klass.times.is_off(trial.index)
-                and self._is_enough(trial, gain, self._doubt(klass, trial.index, klass.chosen))
-            )
-        if is_over:
-            self._trial = None
-            self._write(trial.klass, self._classes[trial.klass].chosen)
+        if trial is not None:
+            if trial.batches is batches and trial.index == index:
+                trial.measured += 1
+                trial.sequences += step.batch
+        elif len(batches.times[batches.chosen]) == _KEPT:
+            self._try_another(batches)
 
-    @staticmethod
-    def _is_enough(trial: Trial, gain: float, doubt: float) -> bool:
-        """Return whether a trial has told what it can."""
-        if gain + _HOPE * doubt < 0:
-            return trial.measured > 0
-        is_known = trial.measured >= TRIAL and doubt < max(abs(gain) / _HOPE, _WORTH)
-        return is_known or trial.measured >= _MOST_MEASURED
+    def _met(self, here: int, batch: int) -> _Batches:
+        """Return a class of batch sizes that is met for the first time, with the lookup's choice."""
+        sizes = [size for size in range(1, len(self.lookup)) if _class(size) == here]
+        times: list[deque[float]] = [deque(maxlen=_KEPT) for _ in self.values]
+        return _Batches(range(sizes[0], sizes[-1] + 1), self.values.index(self.lookup[batch]), times)
 
-    def _decide(self, here: int, step: Step) -> None:
-        klass = self._classes[here]
-        best = self._better(klass)
-        if best is not None:
-            klass.choose(best)
-            self._write(here, best)
-        elif (
-            step.seconds is not None
-            and klass.chosen in klass.measured  # a trial is a comparison with it
-            and self._account.left_s > 0
-            and (tried := self._to_try(klass)) is not None
-        ):
-            self._trial = Trial(here, tried)
-            self.trials += 1
-            self._write(here, tried)
-        elif klass.rest:
-            klass.rest -= 1
-
-    def _to_try(self, klass: BatchClass) -> int | None:
-        """Return the index of a number that may be better, or that nobody has looked at for long."""
-        if not klass.rest and (hoped := self._hoped(klass)) is not None:
-            klass.rest = klass.wait
-            klass.wait = min(max(2 * klass.wait, TRIAL), _LONGEST_WAIT)
-            return hoped
-        return klass.overdue(len(self.values))
-
-    def _better(self, klass: BatchClass) -> int | None:
-        """Return the index of the number that is better than the chosen one; None: none is for certain."""
-        gains = {
-            self._gain(klass, index, klass.chosen) - _CERTAIN * self._doubt(klass, index, klass.chosen): index
-            for index in range(len(self.values))
-            if index != klass.chosen
-        }
-        return gains[max(gains)] if max(gains) > HYSTERESIS else None
-
-    def _hoped(self, klass: BatchClass) -> int | None:
-        """Return the index of the number that may be better than the chosen one by most, if one may be."""
-        hopes = {}
+    def _try_another(self, batches: _Batches) -> None:
         for index in range(len(self.values)):
-            doubt = self._doubt(klass, index, klass.chosen)
-            if index < klass.chosen:  # drafts at all of its positions are seen anyway
-                doubt = math.sqrt(klass.times.variance(index, klass.chosen))
-            if doubt > _WORTH:  # 0 of the chosen one
-                hopes[self._gain(klass, index, klass.chosen) + _HOPE * doubt] = index
-        most = max(hopes, default=0.0)
-        return hopes[most] if most > HYSTERESIS else None
+            if index != batches.chosen and batches.steps >= batches.due.get(index, 0):
+                self._trial = _Trial(batches, index)
+                self.trials += 1
+                batches.times[index].clear()
+                chosen = self.values[batches.chosen]  # which tells nothing of the positions behind it
+                self._seen[chosen:] = [_PRIOR] * (len(self._seen) - chosen)
+                self._write(batches, index)
+                return
 
-    def _gain(self, klass: BatchClass, index: int, other: int) -> float:
-        """Return the logarithm of the tokens a second with one number, by those with another."""
-        yielded = [self._acceptance.tokens(self.values[each]) for each in (index, other)]
-        return math.log(yielded[0] / yielded[1]) + klass.times.log_s[other] - klass.times.log_s[index]
-
-    def _doubt(self, klass: BatchClass, index: int, other: int) -> float:
-        """Return the standard deviation of `_gain`."""
-        yielded = self._acceptance.deviation(self.values[index], self.values[other])
-        return math.hypot(yielded, math.sqrt(klass.times.variance(index, other)))
-
-    def _write(self, here: int, index: int) -> None:
-        """Write a number for a class, and a guess for those that no step has met and it is nearest to."""
-        for klass, batches in self._batches.items():
-            if klass == here:
-                number = self.values[index]
-            elif klass not in self._classes and self._nearest(klass) == here:
-                number = self._guess(klass, here)
+    def _follow(self, trial: _Trial) -> None:
+        """Take note of a step since the trial began, and end it once it has told what it can."""
+        trial.steps += 1
+        batches, index = trial.batches, trial.index
+        is_hopeless = trial.measured > 1 and self._rate(batches, index) < _HOPELESS * self._rate(
+            batches, batches.chosen
+        )
+        is_enough = trial.measured >= _FEWEST_STEPS and trial.sequences >= _FEWEST_SEQUENCES
+        if not (is_hopeless or is_enough or trial.steps >= _LONGEST_TRIAL):
+            return
+        self._trial = None
+        lost = wait = 0.0
+        loser = index
+        if trial.measured:
+            share = self._rate(batches, index) / self._rate(batches, batches.chosen)
+            if is_enough and share > 1 + _GAIN:
+                loser, batches.chosen = batches.chosen, index
+                batches.waits.clear()
             else:
-                continue
-            self.lookup[batches.start : batches.stop] = [number] * len(batches)
+                times = [statistics.median(batches.times[each]) for each in (index, batches.chosen)]
+                lost = trial.measured * max(1 - share, 0) * times[0] / times[1]
+                wait = batches.waits.get(index, 0) * 2
+        wait = min(max(wait, _AGAIN, lost / _SHARE), _AGAIN_AT_MOST)
+        batches.waits[loser] = round(wait)
+        batches.due[loser] = batches.steps + round(wait)
+        self._write(batches, batches.chosen)
 
-    def _guess(self, klass: int, nearest: int) -> int:
-        """Return the number for batch sizes that no step has met, by what the nearest ones say of them."""
-        log_s = self._classes[nearest].times.log_s_near((klass - nearest) / CLASSES_AN_OCTAVE)
-        tokens = [self._acceptance.tokens(value) for value in self.values]
-        rates = [math.log(own) - took for own, took in zip(tokens, log_s, strict=True)]
-        return self.values[rates.index(max(rates))]
+    def _rate(self, batches: _Batches, index: int) -> float:
+        """Return the tokens a second of a sequence with a number that has been measured."""
+        tokens = 1 + sum(self._shares[: self.values[index]])
+        return tokens / statistics.median(batches.times[index])
 
-    def _nearest(self, klass: int) -> int:
-        return min(self._classes, key=lambda other: abs(other - klass))
+    def _write(self, batches: _Batches, index: int) -> None:
+        """Write a number for its batch sizes; as a guess for those that no step has met, too, if chosen."""
+        known = {size for each in self._known.values() for size in each.sizes}
+        for size in range(1, len(self.lookup)):
+            if size in batches.sizes or (index == batches.chosen and size not in known):
+                self.lookup[size] = self.values[index]
 
 
 def _class(batch: int) -> int:
-    return round(CLASSES_AN_OCTAVE * math.log2(batch)) if batch else 0
+    return round(_CLASSES_AN_OCTAVE * math.log2(batch)) if batch else 0

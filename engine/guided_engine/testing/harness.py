@@ -44,23 +44,11 @@ class Sequence:
         return self._processors.processors
 
     def rows(self, logits: Logits | None = None, drafts: ListOf[int] = ()) -> Logits:
-        """Return what becomes of the logits of one step; the sequence does not move.
+        """Return what becomes of the logits of one step with drafts (ids); the sequence does not move.
 
-        Parameters
-        ----------
-        logits
-            [1 + drafts, vocabulary] float32, left as they are; None: zeros.
-        drafts
-            Token ids.
-
-        Raises
-        ------
-        guided_engine.processors.registry.ProcessorError
-            A processor raised, or gave what cannot be applied.
-        guided_engine.processors.edits.EditsError
-            `apply` of a DenseFactory left NaN or +inf.
-        guided_engine.processors.edits.NoTokenError
-            A row has no token left.
+        `logits` are [1 + drafts, vocabulary] float32, left as they are; None: zeros. Raises ProcessorError if
+        a processor raised or gave what cannot be applied, EditsError if `apply` of a DenseFactory left NaN or
+        +inf, NoTokenError if a row has no token left.
         """
         shape = 1 + len(drafts), self._vocab_size
         changed = np.zeros(shape, np.float32) if logits is None else np.array(logits, np.float32)
@@ -92,23 +80,9 @@ class Sequence:
 class Harness:
     """One rank with one factory.
 
-    Parameters
-    ----------
-    factory
-        What the resource names, or its name, "package.module:Class".
-    params
-        As the resource writes them.
-    context
-        What the factory is told of the rank; without one a vocabulary of `vocab_size` tokens without text.
-    vocab_size
-        Columns of the logits.
-
-    Raises
-    ------
-    guided_engine.processors.registry.FactoryError
-        The factory cannot be found or made, or refuses the parameters.
-    guided_engine.processors.adapters.UnsuitableError
-        What is given is nothing of which there is a factory.
+    `factory` is what the resource names, or its name, "package.module:Class"; `params` are as the resource
+    writes them; without a `context` the rank has `vocab_size` tokens without text. Raises FactoryError if the
+    factory cannot be found or made or refuses its parameters, UnsuitableError if it is none.
     """
 
     def __init__(
