@@ -2,10 +2,10 @@
 
 import sys
 
-from guided_contract import pid1, processes
+from guided_contract import processes
 
 if __name__ == "__main__":
-    pid1.end_on_term()
+    processes.end_on_term()
     processes.raise_file_limit()
     from guided_engine.launcher.main import main
 
