@@ -31,15 +31,12 @@ class Beat(NamedTuple):
     asked for (engine core only).
     """
 
-    pid: int
-    beat_ns: int
-    steps: int
-    step_ns: int
-    busy: int
+    pid: int = 0
+    beat_ns: int = 0
+    steps: int = 0
+    step_ns: int = 0
+    busy: int = 0
     drafts: int = 0
-
-
-_NEVER: Final = Beat(0, 0, 0, 0, 0)
 
 
 class Heartbeats:
@@ -70,7 +67,7 @@ class Heartbeats:
             It is no file.
         """
         record = os.pread(self._file, _RECORD.size, slot * _RECORD.size)
-        return Beat(*_RECORD.unpack(record)) if len(record) == _RECORD.size else _NEVER
+        return Beat(*_RECORD.unpack(record)) if len(record) == _RECORD.size else Beat()
 
     def write(self, slot: int, beat: Beat) -> None:
         """Replace slot `slot` (0 to SLOTS - 1); only its own writer may."""
