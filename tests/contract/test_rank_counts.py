@@ -109,7 +109,9 @@ class Rank:
             SimpleNamespace(
                 scheduled_new_reqs=[_new(request_id, prompt) for request_id in new],
                 scheduled_cached_reqs=SimpleNamespace(
-                    req_ids=cached, num_computed_tokens=[self.computed[one] for one in cached]
+                    req_ids=cached,
+                    num_computed_tokens=[self.computed[one] for one in cached],
+                    resumed_req_ids=(),
                 ),
                 finished_req_ids=set(finished),
                 num_scheduled_tokens=dict(scheduled),

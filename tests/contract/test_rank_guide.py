@@ -15,8 +15,7 @@ from guided_contract.config import LogitsProcessorConfig
 from guided_contract.errors import ErrorCode
 from guided_contract.records import Decode
 from guided_contract.wire import Ticket
-from guided_engine.compat.runner import ENDS_ATTRIBUTE
-from guided_engine.compat.runner_faults import tell_faults
+from guided_engine.compat.runner import ENDS_ATTRIBUTE, tell_faults
 from guided_engine.processors.edits import apply
 from guided_engine.processors.interface import (
     Edits,
