@@ -191,10 +191,7 @@ def _context(vllm_config: Any, backends: Backends, device: Any, rank: int) -> Co
 
 
 def _texts(backends: Backends, tokenizer: Any, vocab_size: int) -> tuple[Sequence[bytes], frozenset[int]]:
-    """Return each token's bytes and what ends a text, of the first library that takes the tokenizer.
-
-    Special tokens and those that the tokenizer has not are no text; libraries have names for them.
-    """
+    """Return each token's bytes, of special ones none, and what ends a text, by a library that knows them."""
     added = getattr(tokenizer, "added_tokens_decoder", {})
     special = {*tokenizer.all_special_ids, *(index for index, token in added.items() if token.special)}
     for name in backends:
