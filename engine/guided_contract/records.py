@@ -23,8 +23,8 @@ MOST_NAME: Final = 256
 Name = Annotated[str, msgspec.Meta(max_length=MOST_NAME)]  # a client's word for a model or a host
 MOST_CHOICES: Final = 128
 
-# How a guided sequence ended: its grammar came to the end; max_tokens or a full context; a stop string, a
-# stop token amid its text or repetition; its client went away, or the engine gave it up.
+# How a guided sequence ended: its grammar came to the end; max_tokens or a full context; a stop string or a
+# stop token amid its text; its client went away, or the engine gave it up (for repetition, too).
 EndReason = Literal["completed", "length", "stopped", "aborted"]
 
 

@@ -22,7 +22,6 @@ SEAMS: Final = {
         "validators": "vllm/v1/structured_output/backend_*.py: validate_*; vllm/parser",
         "core-detached": "vllm/v1/structured_output/__init__.py: StructuredOutputManager.grammar_init",
         "core-ends-sequences": "vllm/v1/core/sched/scheduler.py: Scheduler.update_from_output",
-        "core-finish-reasons": "vllm/v1/core/sched/scheduler.py: Scheduler._free_request, Scheduler.schedule",
         "core-presence": "vllm/v1/engine/core.py: EngineCoreProc.run_busy_loop; "
         "vllm/v1/core/sched/output.py: SchedulerOutput.num_spec_tokens_to_schedule; "
         "vllm/v1/core/sched/scheduler.py: Scheduler.schedule, update_from_output, dynamic_sd_lookup",

@@ -18,7 +18,6 @@ from guided_contract.config import GuidedDecodingConfig, PodConfig
 from guided_contract.heartbeat import Heartbeats, core_slot
 from guided_contract.wire import Hello, Ticket
 from guided_engine.compat import core, core_liveness, cpu, runner
-from guided_engine.compat.core_finishes import FINISHES_ATTRIBUTE
 from guided_engine.compat.runner import ENDS_ATTRIBUTE
 from guided_engine.ledger import PatchSkippedError
 from guided_engine.ranks.tickets import ticket_of
@@ -120,35 +119,6 @@ class TestEnds:
         assert outputs["s"].finish_reason is None
         assert outputs["s"].new_token_ids == [9]
         assert set(running.step()) == {"s"}
-
-    def test_the_ranks_are_told_once_how_each_guided_one_finished(self, running: Core) -> None:
-        """Preemption is no end; who is unguided has no record."""
-        from vllm.v1.request import RequestStatus
-
-        running.add("stops", stop_token_ids=[8])
-        running.add("ends")
-        running.add("aborts")
-        running.add("unguided", guided=False, ticket=False)
-        told: list[dict[str, tuple[str, int]]] = []
-
-        def step(token: int = 9, ends: dict[str, str] | None = None) -> None:
-            scheduled = running.scheduler.schedule()
-            told.append(getattr(pickle.loads(pickle.dumps(scheduled)), FINISHES_ATTRIBUTE, {}))
-            running.take(scheduled, ends, token)
-
-        step()
-        running.scheduler.reset_prefix_cache(reset_running_requests=True)
-        step(ends={"ends": "sequence_dead_end"})
-        running.scheduler.finish_requests("aborts", RequestStatus.FINISHED_ABORTED)
-        step(token=8)
-        running.add("long")
-        for _ in range(12):
-            step()
-        assert [finishes for finishes in told if finishes] == [
-            {"ends": ("error", 1), "aborts": ("abort", 2)},
-            {"stops": ("stop", 3)},
-            {"long": ("length", 8)},
-        ]
 
     def test_the_cache_of_an_ended_one_is_free_again(self, running: Core) -> None:
         free = running.scheduler.kv_cache_manager.block_pool.get_num_free_blocks()

@@ -176,7 +176,7 @@ def test_a_guided_request_that_only_prefills_costs_nothing(rank: Rank) -> None:
 def test_once_the_guided_requests_are_gone_steps_cost_nothing_again(rank: Rank) -> None:
     rank.step({"u": 1, "g": 1}, new=["u", "g"])
     rank.step({"u": 1, "g": 1})
-    rank.step({"u": 1}, finished={"g": "stop"})
+    rank.step({"u": 1}, finished=["g"])
     counts, *rest = rank.costs
     before = (Counts(counts.fills, counts.rows, counts.reused), *rest)
     assert before[0].fills == 2

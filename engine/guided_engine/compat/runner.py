@@ -12,9 +12,8 @@ from guided_contract.config import PodConfig
 from guided_contract.errors import ErrorCode
 from guided_contract.names import GRAMMAR_ARG
 from guided_contract.wire import Failed
-from guided_engine.compat.core_finishes import FINISHES_ATTRIBUTE
 from guided_engine.ledger import LedgerEntry, skip_unless_rank
-from guided_engine.ranks.step import Arrival, Finish, Masks, Plan, ReadFaults, ReadSampled, RowFault
+from guided_engine.ranks.step import Arrival, Masks, Plan, ReadFaults, ReadSampled, RowFault
 from guided_engine.ranks.tickets import ticket_of
 
 if TYPE_CHECKING:
@@ -144,11 +143,11 @@ class GuidedRunner:
         cached = scheduler_output.scheduled_cached_reqs
         self._guide.begin(
             Plan(
-                finished=_finished(scheduler_output),
+                finished=scheduler_output.finished_req_ids,
                 arrivals=arrivals,
                 # On Model Runner V1; on V2 they arrive anew, with all their tokens.
                 resumed={name: cached.all_token_ids[name] for name in cached.resumed_req_ids},
-                computed=zip(cached.req_ids, cached.num_computed_tokens, strict=True),
+                computed=[*zip(cached.req_ids, cached.num_computed_tokens, strict=True)],
                 scheduled=scheduler_output.num_scheduled_tokens,
                 drafts=scheduler_output.scheduled_spec_decode_tokens,
             )
@@ -201,11 +200,6 @@ class GuidedRunner:
             _log.exception("guidedmodel: guided decoding failed on this rank; its sequences are ended")
             self._guide.fail_all()
             return self._safely(call, otherwise) if again else otherwise
-
-
-def _finished(scheduler_output: Any) -> dict[str, Finish]:
-    told = getattr(scheduler_output, FINISHES_ATTRIBUTE, {})
-    return {name: Finish(*told.get(name, ())) for name in scheduler_output.finished_req_ids}
 
 
 def add_ends(output: Any, codes: Mapping[str, ErrorCode]) -> None:

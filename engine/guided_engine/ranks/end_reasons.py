@@ -1,28 +1,24 @@
-"""How a sequence ended that neither failed nor came to its grammar's end."""
+"""How a sequence ended that neither failed nor came to its grammar's end, as far as its rank can tell."""
 
-from collections.abc import Callable, Sequence
-from typing import Final
+from collections.abc import Callable
 
 from guided_contract.records import EndReason
-
-# By vLLM's finish reasons.
-_ENDS: Final[dict[str, EndReason]] = {"stop": "stopped", "repetition": "stopped", "length": "length"}
+from guided_engine.ranks.sequence import GuidedSequence
 
 
-def of(finish: str, stop_texts: Sequence[str], text: Callable[[], bytes]) -> EndReason:
-    """Return why it ended.
+def is_known(sequence: GuidedSequence) -> bool:
+    """Return whether its tokens show an end."""
+    return sequence.is_completed or sequence.is_full or sequence.is_stopped
 
-    Parameters
-    ----------
-    finish
-        vLLM's finish reason; empty where the engine core did not tell it.
-    stop_texts
-        The request's stop strings: the API server finds one and aborts the request as if its client had
-        gone.
-    text
-        Returns what was generated.
+
+def of(sequence: GuidedSequence, text: Callable[[], bytes]) -> EndReason:
+    """Return why it ended; `text` returns what was generated.
+
+    The API server finds stop strings, and aborts the request as if its client had gone.
     """
-    if finish in _ENDS:
-        return _ENDS[finish]
-    generated = text() if stop_texts else b""
-    return "stopped" if any(stop.encode() in generated for stop in stop_texts) else "aborted"
+    if sequence.is_stopped:
+        return "stopped"
+    if sequence.is_full:
+        return "length"
+    generated = text() if sequence.stop_texts else b""
+    return "stopped" if any(stop.encode() in generated for stop in sequence.stop_texts) else "aborted"
