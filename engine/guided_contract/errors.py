@@ -21,8 +21,8 @@ class ErrorCode(enum.StrEnum):
 
     entry: ErrorEntry
 
-    def __new__(cls, code: str, http_status: int, summary: str) -> Self:
-        """Make a member, whose value is `code` alone."""
+    def __new__(cls, code: str, http_status: int = 0, summary: str = "") -> Self:
+        """Make a member, whose value is `code` alone; by it alone one is found."""
         member = str.__new__(cls, code)
         member._value_ = code
         member.entry = ErrorEntry(http_status, summary)

@@ -45,8 +45,8 @@ def _checked(
         if error is not None:
             from guided_engine.compat.api_errors import refuse  # noqa: PLC0415 - imports vLLM
 
-            tools = "structural_tag" if getattr(self, "tools", None) else None
-            refuse(error, kind_of(_constraint(self)) or tools)
+            kind = kind_of(_constraint(self))
+            refuse(error, "structural_tag" if kind is None and getattr(self, "tools", None) else kind)
         return make_params(self, *args, **kwargs)
 
     return checked
