@@ -111,11 +111,9 @@ class RankGuide:
         self._stopwatch.mark()
         self.leave_step()
         self._drafts = plan.drafts
-        if not self._traits.is_async:
-            # The last step's tokens are on the host: count a sequence's end before it is forgotten.
-            self.settle()
-        elif plan.finished:
-            self.settle(before=self._step - 1)  # which the engine core has read
+        if plan.finished or not self._traits.is_async:
+            # What the engine core has read is on the host: count a sequence's end before it is forgotten.
+            self.settle(before=self._step - self._traits.is_async)
         for request_id in plan.finished:
             self._forget(request_id, is_idle=not plan.computed)
         for arrival in plan.arrivals:
@@ -145,7 +143,7 @@ class RankGuide:
     def settle(self, before: float = math.inf) -> None:
         """Accept what earlier steps sampled, those `before` one; waits for their copies to the host alone."""
         pending = [one for one in self._pending if one[0] < before]
-        self._pending = self._pending[len(pending) :]
+        del self._pending[: len(pending)]
         for step, read, read_faults in pending:
             sampled = list(read())  # it waits; until then nothing is known of faults
             faults = read_faults()
@@ -280,11 +278,11 @@ class RankGuide:
         sequence.resync(tokens[sequence.prompt_length :])
 
     def _forget(self, request_id: str, *, is_idle: bool) -> None:
-        """Send the record of a sequence that has ended; `is_idle`: no other one goes on."""
         if (sequence := self._sequences.get(request_id)) is None:
             return
+        # `is_idle`, no other one goes on: the engine core has read its last tokens, or dropped them.
         if (is_idle and not end_reasons.is_known(sequence)) or sequence.processors is not None:
-            self.settle()  # the engine core has read its last tokens, or dropped them, and this rank has not
+            self.settle()
         del self._sequences[request_id]
         self._tell_failure(sequence)
         if not self._sequences:
