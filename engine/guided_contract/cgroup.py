@@ -15,11 +15,11 @@ def cpu_quota(root: Path = _ROOT, membership: Path = _MEMBERSHIP) -> float | Non
 
     `root` is where cgroups are mounted, `membership` a file like /proc/self/cgroup.
     """
-    found = [
-        *map(_quota_v2, _folders(root, membership, "")),
-        *map(_quota_v1, _folders(root, membership, "cpu")),
-    ]
-    return min((quota for quota in found if quota is not None), default=None)
+    said = [_read(folder / "cpu.max").partition(" ")[::2] for folder in _folders(root, membership, "")]
+    first = _folders(root, membership, "cpu")
+    said += [(_read(folder / "cpu.cfs_quota_us"), _read(folder / "cpu.cfs_period_us")) for folder in first]
+    known = ((_number(quota), _number(period)) for quota, period in said)
+    return min((quota / period for quota, period in known if quota is not None and period), default=None)
 
 
 def memory_limit(root: Path = _ROOT, membership: Path = _MEMBERSHIP) -> int | None:
@@ -44,20 +44,6 @@ def _folders(root: Path, membership: Path, controller: str) -> Iterator[Path]:
         for base in bases:
             below = Path(path.lstrip("/"))
             yield from (base / part for part in (below, *below.parents))
-
-
-def _quota_v2(folder: Path) -> float | None:
-    quota, _, period = _read(folder / "cpu.max").partition(" ")
-    return _ratio(quota, period)
-
-
-def _quota_v1(folder: Path) -> float | None:
-    return _ratio(_read(folder / "cpu.cfs_quota_us"), _read(folder / "cpu.cfs_period_us"))
-
-
-def _ratio(quota: str, period: str) -> float | None:
-    made, of = _number(quota), _number(period)
-    return made / of if made is not None and of else None
 
 
 def _number(text: str) -> int | None:

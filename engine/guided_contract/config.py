@@ -12,8 +12,6 @@ from guided_contract.backends import Choice
 from guided_contract.choices import RequestOption, UnsupportedKeywords, Whitespace
 from guided_contract.decoding import MALFORMED
 
-MAX_FILE_BYTES = 1 << 20  # what a ConfigMap holds at most
-
 Positive = Annotated[int, msgspec.Meta(gt=0)]
 Seconds = Annotated[float, msgspec.Meta(ge=0)]
 PositiveSeconds = Annotated[float, msgspec.Meta(gt=0)]
@@ -32,8 +30,7 @@ class CompileConfig(Struct, frozen=True, kw_only=True):
     memory_bytes: Positive = 2 << 30  # address space above the warmed template, at most
     max_schema_bytes: Positive = 256 << 10
     max_depth: Positive = 64
-    # What no schema that people wrote comes near, of which a text within max_schema_bytes could still hold
-    # enough to keep a compiler busy. No field of the resource: the size is what its owner thinks in.
+    # No fields of the resource: no schema that people wrote comes near.
     max_properties: Positive = 10_000  # of all objects of a schema together
     max_enum: Positive = 10_000  # values of one enum, or strings of a choice
     max_regex_chars: Positive = 128 << 10  # of one pattern, or of a regex
@@ -109,8 +106,7 @@ class TelemetryConfig(Struct, frozen=True, kw_only=True):
     endpoint: str | None = None  # OTLP base URL, as http://collector:4318
     protocol: Literal["HTTP", "GRPC"] = "HTTP"
     sampling: Annotated[float, msgspec.Meta(ge=0, le=1)] = 1.0
-    # Files in both containers, filled by Secrets; None: the system's certificates, no certificate of ours, no
-    # headers.
+    # Files of Secrets, in both containers; None: the system's certificates, none of ours, no headers.
     ca_file: str | None = None
     certificate_file: str | None = None
     key_file: str | None = None
@@ -266,11 +262,7 @@ def load() -> PodConfig | None:
     if not path:
         return None
     try:
-        with Path(path).open("rb") as file:
-            data = file.read(MAX_FILE_BYTES + 1)
+        pod = decode(Path(path).read_bytes(), path)
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}") from error
-    if len(data) > MAX_FILE_BYTES:
-        raise ConfigError(f"{path}: more than {MAX_FILE_BYTES} bytes")
-    pod = decode(data, path)
     return msgspec.structs.replace(pod, telemetry=pod.telemetry.within(os.environ))

@@ -1,9 +1,7 @@
 """Fingerprints of a tokenizer, by what each grammar library makes of it: equal ones, equal masks.
 
-Where a tokenizer comes from, and how it is read (fast or not, by whose classes), is not in them: a mask
-depends on each token's bytes, on which tokens are special and which end a text, on how many the model has,
-and with a library that tokenizes forced text on how the tokenizer does. Two processes that have a library's
-form of it in common compare that one.
+A mask depends on each token's bytes, on which tokens are special and which end a text, on how many the model
+has, and with a library that tokenizes forced text on how the tokenizer does; not on where it comes from.
 """
 
 import hashlib

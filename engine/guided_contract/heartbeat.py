@@ -1,9 +1,8 @@
-"""Heartbeats in shared memory: who lives, and who makes steps.
+"""Heartbeats in shared memory: written by engine cores and workers, read by launcher and sidecar.
 
-Written by engine cores and workers, read by launcher and sidecar. The file holds SLOTS records: slot 0 is
-the engine core, slot 1 + r its worker r; further cores (data parallelism) follow likewise. A record is six
-unsigned 64-bit integers: pid, beat, steps, step time, busy, drafts. Times are CLOCK_MONOTONIC nanoseconds,
-which the containers of a pod share.
+The file holds SLOTS records: slot 0 is the engine core, slot 1 + r its worker r; further cores (data
+parallelism) follow likewise. A record is a Beat in unsigned 64-bit integers; times are CLOCK_MONOTONIC
+nanoseconds, which the containers of a pod share.
 """
 
 import os
@@ -25,28 +24,22 @@ def core_slot(engine: int, workers: int) -> int:
 class Beat(NamedTuple):
     """One slot. pid 0: nobody has written it since the file was made.
 
-    `beat_ns` and `step_ns` are the times of the last beat and the last step, by `now_ns`; `steps` counts
-    steps since the process started. `busy` is the number of unfinished requests (engine core only); a busy
-    core that completes no step is stalled. `drafts` is how many draft tokens of each sequence its last step
-    asked for (engine core only).
+    `beat_ns` and `step_ns` are the times of the last beat and the last of `steps` since the process started.
+    Of engine cores alone: `busy` unfinished requests, and `drafts` of each sequence in its last step.
     """
 
-    pid: int
-    beat_ns: int
-    steps: int
-    step_ns: int
-    busy: int
+    pid: int = 0
+    beat_ns: int = 0
+    steps: int = 0
+    step_ns: int = 0
+    busy: int = 0
     drafts: int = 0
-
-
-_NEVER: Final = Beat(0, 0, 0, 0, 0)
 
 
 class Heartbeats:
     """The open file. Each slot has one writer; a torn read can only make a beat look older.
 
-    It is read, not mapped: one that somebody cut would end every process that has it mapped. What is not
-    there nobody has written.
+    It is not mapped: one that somebody cut would end every process that has it mapped.
     """
 
     def __init__(self, path: Path, *, writable: bool) -> None:
@@ -70,7 +63,7 @@ class Heartbeats:
             It is no file.
         """
         record = os.pread(self._file, _RECORD.size, slot * _RECORD.size)
-        return Beat(*_RECORD.unpack(record)) if len(record) == _RECORD.size else _NEVER
+        return Beat(*_RECORD.unpack(record)) if len(record) == _RECORD.size else Beat()
 
     def write(self, slot: int, beat: Beat) -> None:
         """Replace slot `slot` (0 to SLOTS - 1); only its own writer may."""

@@ -1,7 +1,5 @@
-"""What OpenTelemetry's variables say of traces, to every process of a pod alike.
+"""What OpenTelemetry's variables say of traces, where the resource's `telemetry.otlp` is not set.
 
-The resource's fields are configuration in code, as the specification calls it, which wins over the
-environment: its exporter is asked for only where `telemetry.otlp` is not set.
 https://opentelemetry.io/docs/specs/otel/configuration/sdk-environment-variables/
 """
 

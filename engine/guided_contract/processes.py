@@ -1,4 +1,4 @@
-"""What the kernel does for a process: when one dies, and how many files one may open."""
+"""What the kernel does for a process: signals, what happens when one dies, how many files one may open."""
 
 import ctypes
 import os
@@ -8,6 +8,16 @@ from typing import Final
 
 _PR_SET_PDEATHSIG: Final = 1
 _PR_SET_CHILD_SUBREAPER: Final = 36
+ENDED_BY_TERM: Final = 128 + signal.SIGTERM  # as a shell says it
+
+
+def end_on_term() -> None:
+    """Have TERM end this process at once, until it listens in its own way; before slow imports.
+
+    The kernel spares a container's first process each signal that it has no handler for: a pod that is
+    deleted as it starts would serve on until its grace period is over.
+    """
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(ENDED_BY_TERM))
 
 
 def die_with_parent(number: signal.Signals = signal.SIGKILL) -> None:

@@ -23,10 +23,8 @@ MOST_NAME: Final = 256
 Name = Annotated[str, msgspec.Meta(max_length=MOST_NAME)]  # a client's word for a model or a host
 MOST_CHOICES: Final = 128
 
-
-# How a guided sequence ended: its grammar came to the end; it got its max_tokens or its context was full; a
-# stop string or a stop token that the grammar allows amid its text, or vLLM found that it repeats itself; its
-# client went away, or the engine gave it up.
+# How a guided sequence ended: its grammar came to the end; max_tokens or a full context; a stop string or a
+# stop token amid its text; its client went away, or the engine gave it up (for repetition, too).
 EndReason = Literal["completed", "length", "stopped", "aborted"]
 
 
@@ -75,9 +73,8 @@ class HttpRequest(Record, frozen=True, kw_only=True):
 class Decode(Record, frozen=True, kw_only=True):
     """One guided sequence on one rank, ended. Durations in nanoseconds.
 
-    `exposed_ns` is how long sampling waited for this rank's masks while the sequence ran: what guided
-    decoding added to its steps. `drafts_forbidden` counts proposed drafts that the grammar did not allow, and
-    those after them.
+    `exposed_ns` is how long sampling waited for this rank's masks while the sequence ran. `drafts_forbidden`
+    counts proposed drafts that the grammar did not allow, and those after them.
     """
 
     request_id: str
@@ -104,9 +101,8 @@ class Decode(Record, frozen=True, kw_only=True):
 class Digest(msgspec.Struct, frozen=True, array_like=True):
     """What one rank knew of one sequence before it sampled.
 
-    `number` counts the sequence's digests from 0: two ranks that went apart still compare the same ones.
-    `position` is how many tokens were accepted, `digest` a checksum of those since the digest before and of
-    the next token's mask.
+    `number` counts the sequence's digests from 0, `position` the tokens accepted; `digest` is a checksum of
+    those since the digest before and of the next token's mask.
     """
 
     request_id: str
@@ -123,11 +119,7 @@ class Digests(Record, frozen=True, kw_only=True):
 
 
 class ProcessorTime(msgspec.Struct, frozen=True, array_like=True):
-    """What one logits processor's factory took since the record before.
-
-    `steps` in which it had sequences, those of them in which it took more CPU time than its budget, and the
-    nanoseconds that it took in all of them.
-    """
+    """What a logits processor's factory took, and in how many of its steps more than its budget."""
 
     name: Word
     steps: Natural
@@ -143,10 +135,9 @@ class ProcessorTimes(Record, frozen=True, kw_only=True):
 
 
 class ProcessorFailure(Record, frozen=True, kw_only=True):
-    """A sequence of one rank that ends for its logits processors.
+    """A sequence of one rank that ends for its logits processors: those that may be at fault, by name.
 
-    `processors` are those that may be at fault, by name: one where it is known. `error_type` is the class of
-    what it raised, "" where it raised nothing; `token` how many tokens the sequence had generated.
+    `error_type` is the class of what one raised, "" where none did; `token` counts those generated before.
     """
 
     request_id: str
@@ -161,11 +152,10 @@ class ProcessorFailure(Record, frozen=True, kw_only=True):
 
 
 class DraftTokens(Record, frozen=True, kw_only=True):
-    """How many draft tokens one engine core gives each sequence of a batch, and how it came to it.
+    """How many draft tokens one engine core gives each sequence of a batch, since the record before.
 
     `chosen` is for the batch size of the latest step, None where it chooses no more, or never did, and `why`
-    says why. `changes` of what is chosen for the batch at hand, by another choice or another batch size, and
-    `trials` of another number are counted since the record before.
+    says why. `changes` count those of the number, by choice or batch size, `trials` tries of another.
     """
 
     engine: Rank

@@ -31,10 +31,9 @@ class RankStatus(Struct, frozen=True, kw_only=True):
 
 
 class GrammarStatus(Struct, frozen=True, kw_only=True):
-    """A named grammar.
+    """A named grammar; `reason` says why it is not Ready, `compile_millis` is of the text in service.
 
-    Pending: not in service yet. Stale: an older text is in service than the one asked for. Failed: refused,
-    and there is no older one. `reason` says why it is not Ready; `compile_millis` is of the text in service.
+    Stale: an older text is in service than the one asked for. Failed: refused, and there is no older one.
     """
 
     name: str
@@ -66,10 +65,7 @@ class ProbeStatus(Struct, frozen=True, kw_only=True):
 
 
 class ProcessorStatus(Struct, frozen=True, kw_only=True):
-    """A logits processor: whether every rank has made its factory, and sequences that ended for it.
-
-    They are counted since the grammar service started.
-    """
+    """A logits processor: whether each rank has its factory, and how many sequences have ended for it."""
 
     name: str
     state: Literal["Pending", "Loaded"]
@@ -92,11 +88,10 @@ class DraftsStatus(Struct, frozen=True, kw_only=True):
 
 
 class SpeculationStatus(Struct, frozen=True, kw_only=True):
-    """How the engine speculates.
+    """How the engine speculates: vLLM's name of its method, "" for none or where no rank has said so.
 
-    `method` is vLLM's name of what it resolved, "" where it does not speculate or no rank has said so.
-    `num_tokens` is how many draft tokens of each sequence the engine core's last step asked for, with several
-    engines the least and the most of theirs; None before the first step.
+    `num_tokens` is the least and the most draft tokens of a sequence that the engines' last steps asked for;
+    None before the first step.
     """
 
     method: str = ""

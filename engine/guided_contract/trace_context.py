@@ -1,7 +1,4 @@
-"""W3C trace context without OpenTelemetry's SDK, for processes that begin or hand on a trace and export none.
-
-The sidecar, which exports, reads these texts with the SDK's own propagator.
-"""
+"""W3C trace context for processes that begin or hand on a trace and export none, without a tracer."""
 
 import re
 import secrets
@@ -10,9 +7,8 @@ from typing import Annotated, Final
 
 import msgspec
 
-# A caller's text; the SDK's propagator, too, reads none that is longer.
-MOST_TRACESTATE: Final = 8192
-Tracestate = Annotated[str, msgspec.Meta(max_length=MOST_TRACESTATE)]
+_MOST_TRACESTATE: Final = 8192  # the SDK's propagator reads none that is longer
+Tracestate = Annotated[str, msgspec.Meta(max_length=_MOST_TRACESTATE)]
 
 SAMPLED: Final = 0x01
 _RANDOM: Final = 0x02  # the trace id was drawn, so that samplers may decide by it
@@ -62,7 +58,7 @@ def parse(traceparent: str, tracestate: str | None = None) -> TraceContext | Non
     # Version ff is reserved; those after 00 may carry more fields, which are ignored.
     if version == "ff" or (version == "00" and more) or not int(trace_id, 16) or not int(span_id, 16):
         return None
-    if tracestate is not None and len(tracestate) > MOST_TRACESTATE:
+    if tracestate is not None and len(tracestate) > _MOST_TRACESTATE:
         tracestate = None
     return TraceContext(trace_id, span_id, int(flags, 16) & _FLAGS, tracestate=tracestate)
 

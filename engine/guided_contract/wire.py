@@ -78,10 +78,7 @@ class Welcome(Message, frozen=True, kw_only=True):
 
 
 class Asked(Message, frozen=True, kw_only=True):
-    """Of both Prepare: `id` is the connection's own, and names the lease.
-
-    `backend` to `unsupported_keywords`: what the request chose; None: as the pod is configured.
-    """
+    """Of both Prepare: `id` is the connection's own, and names the lease; None: as the pod is configured."""
 
     id: int
     timeout_s: float
@@ -152,9 +149,9 @@ class Load(Message, frozen=True, kw_only=True):
     """A rank is to load a grammar that a worker has compiled, in place of another that it has as `key`.
 
     `spec`: what it is compiled of in no time, in the library's own form. `artifact`: where that takes long,
-    the file below the grammars folder with the result, and `sha256` its content's hash. `positions`: the
-    bounds that it does not hold, because ranks count them (see counting.Position). `whitespace`: characters
-    of white space at most between two tokens of JSON; None: any number. `is_tagged`: of a structural tag.
+    the file below the grammars folder with the result, and `sha256` its content's hash. `positions`: bounds
+    that ranks count. `whitespace`: characters at most between two tokens of JSON; None: any number.
+    `is_tagged`: of a structural tag.
     """
 
     key: str

@@ -16,7 +16,6 @@ MODULES: Final = (
     "refusals",
     "tools",
     "validators",
-    "installed_processors",
     "core",
     "runner",
     "draft_model",

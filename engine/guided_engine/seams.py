@@ -13,18 +13,15 @@ SEAMS: Final = {
         "DelegatingParser.set_prompt_token_ids, extract_reasoning",
         "sequence-failures": "vllm/v1/engine/output_processor.py: OutputProcessor.process_outputs, "
         "propagate_error, RequestState._new_completion_output; v1/engine/async_llm.py: AsyncLLM.shutdown",
-        "beam-search": "vllm/entrypoints/generate/beam_search/online.py makes parameters of its own",
-        "unread-constraints": "vllm/entrypoints/openai: to_sampling_params of ChatCompletionRequest and "
-        "ResponsesRequest",
+        "unread-constraints": "vllm/entrypoints: to_sampling_params of ChatCompletionRequest and "
+        "ResponsesRequest; to_beam_search_params of each request that has it, as beam_search/online.py makes "
+        "parameters of its own",
         "forced-tools": "vllm/tool_parsers: structural_tag_registry.resolve_tool_strictness and "
         "utils._params_or_empty_object; vllm/parser/abstract_parser.py: "
         "DelegatingParser._apply_structural_tag, parser.engine.parser_engine.find_tool_properties",
         "validators": "vllm/v1/structured_output/backend_*.py: validate_*; vllm/parser",
-        "installed-processors": "vllm/v1/sample/logits_processor: _load_logitsprocs_plugins; "
-        "vllm/v1/worker/gpu/sample/logits_processor/loader.py: _load_v2_logitsprocs_plugins",
         "core-detached": "vllm/v1/structured_output/__init__.py: StructuredOutputManager.grammar_init",
         "core-ends-sequences": "vllm/v1/core/sched/scheduler.py: Scheduler.update_from_output",
-        "core-finish-reasons": "vllm/v1/core/sched/scheduler.py: Scheduler._free_request, Scheduler.schedule",
         "core-presence": "vllm/v1/engine/core.py: EngineCoreProc.run_busy_loop; "
         "vllm/v1/core/sched/output.py: SchedulerOutput.num_spec_tokens_to_schedule; "
         "vllm/v1/core/sched/scheduler.py: Scheduler.schedule, update_from_output, dynamic_sd_lookup",

@@ -5,13 +5,12 @@ Nothing on the hot path waits for it. While the service is away, running request
 
 import contextlib
 import logging
-import queue
 import socket
 import threading
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final, Self
+from typing import Final
 
 from guided_contract import wire
 from guided_contract.tasks import live_in_thread
@@ -34,9 +33,10 @@ class ServiceLink:
     hello
         Makes the Hello of each connection.
     answer
-        Called with each message after Welcome, in a thread of its own; returns what to send back, or None.
+        Called with each message after Welcome; returns what to send back, or None. What it raises costs this
+        connection: the service sends Load again on the next.
     lost
-        Called in the link's thread when a connection that was welcomed has ended, and all answers with it.
+        Called when a connection that was welcomed has ended.
     """
 
     def __init__(
@@ -56,17 +56,15 @@ class ServiceLink:
         self._sending = threading.Lock()  # held for each frame
         self._unsent: deque[wire.ClientMessage] = deque(maxlen=MAX_UNSENT)
         self._awake = threading.Event()  # there may be something to send, and somebody to send it to
-        self._thread = self._living("guided-service-link", self._run)
-        self._sender = self._living("guided-service-send", self._send_unsent)
+        self._thread: threading.Thread | None = None
+        self._sender: threading.Thread | None = None
 
-    def _living(self, name: str, run: Callable[[], None]) -> threading.Thread:
-        return threading.Thread(
-            target=live_in_thread, args=(name, run, self._stopped), name=name, daemon=True
-        )
+    def _begin(self, name: str, run: Callable[[], None]) -> threading.Thread:
+        return stack.start(name, live_in_thread, name, run, self._stopped)
 
     def start(self) -> None:
         """Start the thread; it connects as soon as the service listens."""
-        self._thread.start()
+        self._thread = self._begin("guided-service-link", self._run)
 
     def send(self, message: wire.ClientMessage) -> None:
         """Have a message sent, in order, when the service is there; returns at once. From one thread.
@@ -75,8 +73,8 @@ class ServiceLink:
         """
         self._unsent.append(message)
         self._awake.set()
-        if self._sender.ident is None:
-            self._sender.start()
+        if self._sender is None:
+            self._sender = self._begin("guided-service-send", self._send_unsent)
 
     def stop(self, timeout_s: float = 5.0) -> None:
         """End the connection and the thread."""
@@ -86,7 +84,8 @@ class ServiceLink:
         if connection is not None:
             with contextlib.suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
-        self._thread.join(timeout_s)
+        if self._thread is not None:
+            self._thread.join(timeout_s)
 
     def _run(self) -> None:
         delay_s = FIRST_DELAY_S
@@ -100,10 +99,7 @@ class ServiceLink:
         """Live one connection to its end; return whether the service welcomed us."""
         welcomed = False
         try:
-            with (
-                socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection,
-                self._worker(connection) as worker,
-            ):
+            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
                 self._socket = connection
                 connection.connect(str(self._path))
                 connection.sendall(wire.frame(self._hello()))
@@ -113,32 +109,16 @@ class ServiceLink:
                         welcomed = True
                         self._welcomed = connection
                         self._awake.set()
-                    else:
-                        worker.take(message)
+                    elif (reply := self._answer(message)) is not None:
+                        with self._sending:
+                            connection.sendall(wire.frame(reply))
         except (OSError, wire.WireError) as error:
             _log.debug("guidedmodel: the grammar service is away: %s", error)
         finally:
             self._socket = self._welcomed = None
-        if welcomed:
-            self._lost()
+            if welcomed:
+                self._lost()
         return welcomed
-
-    def _worker(self, connection: socket.socket) -> "Worker":
-        """Return who answers what comes on a connection."""
-
-        def work(message: wire.ServiceMessage) -> None:
-            try:
-                if (reply := self._answer(message)) is not None:
-                    with self._sending:
-                        connection.sendall(wire.frame(reply))
-            except Exception as error:  # noqa: BLE001 - see below
-                # Whatever `answer` raises costs this connection; the service sends Load again on the next.
-                level = logging.DEBUG if isinstance(error, OSError) else logging.ERROR
-                _log.log(level, "guidedmodel: the link to the grammar service failed", exc_info=True)
-                with contextlib.suppress(OSError):
-                    connection.shutdown(socket.SHUT_RDWR)
-
-        return Worker(work)
 
     def _send_unsent(self) -> None:
         while not self._stopped.is_set():
@@ -153,45 +133,6 @@ class ServiceLink:
                     break  # the next connection's Welcome wakes us
                 with contextlib.suppress(IndexError, ValueError):
                     self._unsent.remove(message)
-
-
-class Worker:
-    """A thread for one connection's messages, worked on in the order in which they came.
-
-    A context; at its end what waits is dropped, and what is being worked on is awaited.
-
-    Parameters
-    ----------
-    work
-        Does what a message asks for; never raises.
-    """
-
-    def __init__(self, work: Callable[[wire.ServiceMessage], None]) -> None:
-        self._work = work
-        self._waiting: queue.SimpleQueue[wire.ServiceMessage | None] = queue.SimpleQueue()
-        self._thread: threading.Thread | None = None
-        self._ended = False
-
-    def __enter__(self) -> Self:
-        """Be ready; the thread begins with the first message."""
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Drop what waits."""
-        self._ended = True
-        self._waiting.put(None)
-        if self._thread is not None:
-            self._thread.join()
-
-    def take(self, message: wire.ServiceMessage) -> None:
-        """Have a message worked on; returns at once."""
-        self._waiting.put(message)
-        if self._thread is None:
-            self._thread = stack.start("guided-service-load", self._run)
-
-    def _run(self) -> None:
-        while (message := self._waiting.get()) is not None and not self._ended:
-            self._work(message)
 
 
 def _receive(connection: socket.socket) -> wire.ServiceMessage:

@@ -3,13 +3,13 @@
 import logging
 from typing import Final
 
-from guided_contract import pid1, processes
+from guided_contract import processes
 
 # The service closes its sockets and flushes its spans in it; a pod's own grace is longer.
 _GRACE_S: Final = 5.0
 
 if __name__ == "__main__":
-    pid1.end_on_term()
+    processes.end_on_term()
     processes.raise_file_limit()
     from guided_sidecar import service
     from guided_sidecar.supervisor import Supervisor

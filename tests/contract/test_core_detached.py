@@ -18,7 +18,6 @@ from guided_contract.config import GuidedDecodingConfig, PodConfig
 from guided_contract.heartbeat import Heartbeats, core_slot
 from guided_contract.wire import Hello, Ticket
 from guided_engine.compat import core, core_liveness, cpu, runner
-from guided_engine.compat.core_finishes import FINISHES_ATTRIBUTE
 from guided_engine.compat.runner import ENDS_ATTRIBUTE
 from guided_engine.ledger import PatchSkippedError
 from guided_engine.ranks.tickets import ticket_of
@@ -120,35 +119,6 @@ class TestEnds:
         assert outputs["s"].finish_reason is None
         assert outputs["s"].new_token_ids == [9]
         assert set(running.step()) == {"s"}
-
-    def test_the_ranks_are_told_once_how_each_guided_one_finished(self, running: Core) -> None:
-        """Preemption is no end; who is unguided has no record."""
-        from vllm.v1.request import RequestStatus
-
-        running.add("stops", stop_token_ids=[8])
-        running.add("ends")
-        running.add("aborts")
-        running.add("unguided", guided=False, ticket=False)
-        told: list[dict[str, tuple[str, int]]] = []
-
-        def step(token: int = 9, ends: dict[str, str] | None = None) -> None:
-            scheduled = running.scheduler.schedule()
-            told.append(getattr(pickle.loads(pickle.dumps(scheduled)), FINISHES_ATTRIBUTE, {}))
-            running.take(scheduled, ends, token)
-
-        step()
-        running.scheduler.reset_prefix_cache(reset_running_requests=True)
-        step(ends={"ends": "sequence_dead_end"})
-        running.scheduler.finish_requests("aborts", RequestStatus.FINISHED_ABORTED)
-        step(token=8)
-        running.add("long")
-        for _ in range(12):
-            step()
-        assert [finishes for finishes in told if finishes] == [
-            {"ends": ("error", 1), "aborts": ("abort", 2)},
-            {"stops": ("stop", 3)},
-            {"long": ("length", 8)},
-        ]
 
     def test_the_cache_of_an_ended_one_is_free_again(self, running: Core) -> None:
         free = running.scheduler.kv_cache_manager.block_pool.get_num_free_blocks()
@@ -329,13 +299,6 @@ class TestCpu:
         values: Sequence[float] = [3, 4, -1, 7]
         cpu_triton_utils._expand_kernel_impl(output, torch.tensor(values, dtype=kind), totals, -1, 1)
         assert output.tolist() == [3, 3, 1, 1, 1, 7]
-
-    def test_fractions_stay_fractions(self) -> None:
-        import torch
-
-        output = torch.zeros(3)
-        cpu.expand(output, torch.tensor([0.25, 0.5]), torch.tensor([1, 3]), 0, 1)
-        assert output.tolist() == [0.25, 0.5, 0.5]
 
     def test_upstream_still_loses_them(self) -> None:
         """When this fails, the ledger's entry cpu-expand-kernel can go."""

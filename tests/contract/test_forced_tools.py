@@ -2,15 +2,14 @@
 
 import json
 from collections.abc import Iterator
-from types import SimpleNamespace
-from typing import Any, ClassVar
+from typing import Any
 
 import jsonschema
 import pytest
 import xgrammar
 
 from guided_contract.config import PodConfig
-from guided_engine.compat import refusals, tools
+from guided_engine.compat import tools
 
 POD = PodConfig(name="t", model="m", tokenizer="m", served_name="m", run_dir="/nowhere")
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
@@ -176,37 +175,3 @@ def test_parameters_that_allow_no_object_are_refused() -> None:
 def test_arguments_are_an_object_whatever_stands_beside_it(parameters: Any) -> None:
     for schema in schemas(tag_of("hermes", chat("required", None, parameters)).model_dump()):
         assert schema == {**parameters, "type": "object"}
-
-
-class TestMarks:
-    """A call ends, for its parser, with the first mark of an end."""
-
-    MARK: ClassVar = "</tool_call>"
-
-    @pytest.mark.parametrize("make", [chat, responses])
-    @pytest.mark.parametrize(
-        ("schema", "is_cut"),
-        [
-            ({"const": f"a{MARK}"}, True),
-            ({"enum": [1, {"x": [MARK]}]}, True),
-            ({"type": "object", "properties": {MARK: {"type": "null"}}}, True),
-            ({"type": "string", "pattern": f"^{MARK}$"}, True),
-            ({"type": "string", "description": f"never {MARK}"}, True),
-            ({"const": "</other>"}, False),
-        ],
-    )
-    def test_what_holds_one_is_refused(self, make: Any, schema: Any, *, is_cut: bool) -> None:
-        request = make("required", None, {"type": "object", "properties": {"a": schema}})
-        error = refusals.cut_calls(request.tools, tag_of("hermes", request).model_dump_json())
-        assert (error is not None) == is_cut
-        if error is not None:
-            assert (error.code, error.path) == ("grammar_unsupported", "tools[0]")
-
-    def test_a_tool_that_is_no_function_is_passed_over(self) -> None:
-        tag = tag_of("hermes", responses("required", None)).model_dump_json()
-        assert refusals.cut_calls([SimpleNamespace(type="web_search")], tag) is None
-
-    @pytest.mark.parametrize("model", MODELS)
-    def test_every_format_is_read(self, model: str) -> None:
-        request = chat("required", None)
-        assert refusals.cut_calls(request.tools, tag_of(model, request).model_dump_json()) is None

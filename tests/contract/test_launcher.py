@@ -201,25 +201,6 @@ def test_told_to_stop_it_waits_for_what_was_begun(launch: Launch) -> None:
     assert "drained after" in launched.log
 
 
-def test_a_drain_ends_at_its_deadline(launch: Launch) -> None:
-    launched = launch(drain=DrainConfig(timeout_s=0.5, endpoint_lag_s=0.5))
-    wait_until(lambda: launched.probe("/startupz")[0] == 200)
-    with socket.create_connection(("127.0.0.1", launched.pod.ports.engine)):
-        os.kill(launched.process.pid, signal.SIGTERM)
-        wait_until(lambda: not launched.process.is_running())
-    assert "not drained in time: 1 connections are cut" in launched.log
-
-
-def test_second_signal_ends_a_drain(launch: Launch) -> None:
-    launched = launch(drain=DRAIN)
-    wait_until(lambda: launched.probe("/startupz")[0] == 200)
-    with socket.create_connection(("127.0.0.1", launched.pod.ports.engine)):
-        os.kill(launched.process.pid, signal.SIGTERM)
-        wait_until(launched.pod.draining_file.exists)
-        os.kill(launched.process.pid, signal.SIGTERM)
-        wait_until(lambda: not launched.process.is_running(), 10)
-
-
 @pytest.mark.parametrize("options", [["--sick"], []], ids=["not started", "dead"])
 def test_who_answers_nobody_is_not_waited_for(launch: Launch, options: list[str]) -> None:
     launched = launch(*options, drain=DRAIN)
@@ -285,19 +266,6 @@ def test_hanging_api_server_is_not_live(launch: Launch) -> None:
         assert launched.probe("/startupz")[0] == 200
     finally:
         os.kill(launched.said["pids"][0], signal.SIGCONT)
-
-
-def test_dead_rank_is_not_live(launch: Launch) -> None:
-    launched = launch()
-    pids = launched.said["pids"]
-    beats = Heartbeats(launched.pod.heartbeats_file, writable=True)
-    try:
-        beats.write(0, Beat(pids[1], now_ns(), 5, 1, 0))
-        beats.write(1, Beat(pids[2], now_ns(), 5, 1, 0))
-        os.kill(pids[2], signal.SIGKILL)
-        wait_until(lambda: launched.probe("/livez") == (503, "rank 0 has gone\n"))
-    finally:
-        beats.close()
 
 
 def test_threads_follow_the_cpus(launch: Launch) -> None:

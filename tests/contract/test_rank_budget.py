@@ -108,7 +108,7 @@ def test_the_sequence_that_takes_longest_ends_alone_after_this_steps_edits(tmp_p
     assert edits is not None
     assert list(edits.rows) == ["r", "t"]
     assert rank.sampled(r=[7], t=[7]) == {}
-    rank.step(finished=dict.fromkeys("rst", ""))
+    rank.step(finished="rst")
     assert times(rank) == [("takes", 2, 1)]
     [failure] = failures(rank)
     assert (failure.request_id, failure.processors, failure.error_type) == ("s", ["takes"], "")
@@ -124,7 +124,7 @@ def test_a_sequence_does_not_end(tmp_path: Any, processor: LogitsProcessorConfig
     rank.step([asked("r", **params)])
     rank.guide.edits()
     assert rank.sampled(r=[7]) == {}
-    rank.step(finished={"r": ""})
+    rank.step(finished=["r"])
     assert times(rank) == [("takes", 1, "cpu_ms" in params)]
 
 
@@ -141,7 +141,7 @@ def test_a_failure_is_told_once_with_its_place_and_without_what_it_says(
     rank.step(computed={"r": 3}, scheduled={"r": 1})
     rank.guide.edits()
     rank.sampled(r=[8])
-    rank.step(finished={"r": ""})
+    rank.step(finished=["r"])
     [failure] = failures(rank)
     where = (failure.request_id, failure.rank, failure.processors, failure.code, failure.token)
     assert where == ("r", 4, ["fails"], "sequence_processor_failed", 0 if at_once else 1)
@@ -154,5 +154,5 @@ def test_a_sequence_that_ends_in_the_step_that_finds_its_failure_is_told_of_too(
     rank = Rank(tmp_path, [FAILS], is_async=False)
     rank.step([arrival("r", rank.load("ab"))])
     rank.sampled(r=[A])
-    rank.step(finished={"r": "abort"})
+    rank.step(finished=["r"])
     assert [failure.request_id for failure in failures(rank)] == ["r"]

@@ -129,7 +129,7 @@ class Rank:
             arguments={},
         )
         plan = Plan(
-            finished={},
+            finished=(),
             arrivals=[arrival] if number == 0 else [],
             resumed={},
             computed=[("r", number)] if number else [],

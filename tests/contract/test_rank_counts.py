@@ -109,7 +109,9 @@ class Rank:
             SimpleNamespace(
                 scheduled_new_reqs=[_new(request_id, prompt) for request_id in new],
                 scheduled_cached_reqs=SimpleNamespace(
-                    req_ids=cached, num_computed_tokens=[self.computed[one] for one in cached]
+                    req_ids=cached,
+                    num_computed_tokens=[self.computed[one] for one in cached],
+                    resumed_req_ids=(),
                 ),
                 finished_req_ids=set(finished),
                 num_scheduled_tokens=dict(scheduled),
@@ -174,7 +176,7 @@ def test_a_guided_request_that_only_prefills_costs_nothing(rank: Rank) -> None:
 def test_once_the_guided_requests_are_gone_steps_cost_nothing_again(rank: Rank) -> None:
     rank.step({"u": 1, "g": 1}, new=["u", "g"])
     rank.step({"u": 1, "g": 1})
-    rank.step({"u": 1}, finished={"g": "stop"})
+    rank.step({"u": 1}, finished=["g"])
     counts, *rest = rank.costs
     before = (Counts(counts.fills, counts.rows, counts.reused), *rest)
     assert before[0].fills == 2

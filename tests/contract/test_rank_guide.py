@@ -15,8 +15,7 @@ from guided_contract.config import LogitsProcessorConfig
 from guided_contract.errors import ErrorCode
 from guided_contract.records import Decode
 from guided_contract.wire import Ticket
-from guided_engine.compat.runner import ENDS_ATTRIBUTE
-from guided_engine.compat.runner_faults import tell_faults
+from guided_engine.compat.runner import ENDS_ATTRIBUTE, tell_faults
 from guided_engine.processors.edits import apply
 from guided_engine.processors.interface import (
     Edits,
@@ -48,7 +47,7 @@ class TestMasks:
         # The engine core has not seen the end yet (async): one more step, unmasked.
         assert rank.step(computed={"r": 5}, scheduled={"r": 1}) is None
         assert rank.sampled(r=[77]) == {}
-        rank.step(finished={"r": "stop"})
+        rank.step(finished=["r"])
         assert rank.guide.is_empty
         assert [record.end_reason for record in rank.records] == ["completed"]
 
@@ -92,7 +91,7 @@ class TestDrafts:
         ticket = rank.load("abc")
         rank.step([arrival("r", ticket)])
         rank.sampled(r=[A])
-        rank.guide.begin(Plan({}, (), {}, [("r", 3)], {"r": 3}, {"r": [-1, -1]}))
+        rank.guide.begin(Plan((), (), {}, [("r", 3)], {"r": 3}, {"r": [-1, -1]}))
         rank.guide.learn_drafts(["r", "gone"], [[B, B], [1, 2]])
         masks = rank.guide.masks()
         assert masks is not None
@@ -104,7 +103,7 @@ class TestDrafts:
         ticket = rank.load("abc")
         rank.step([arrival("r", ticket)])
         rank.sampled(r=[A])
-        rank.guide.begin(Plan({}, (), {}, [("r", 3)], {"r": 3}, {"r": [-1, -1]}))
+        rank.guide.begin(Plan((), (), {}, [("r", 3)], {"r": 3}, {"r": [-1, -1]}))
         rank.guide.learn_drafts(["r"], [[-1, -1]])
         masks = rank.guide.masks()
         assert masks is not None
@@ -119,7 +118,7 @@ class TestDrafts:
         rank.guide.learn_drafts(["r", "s"], [[B, C], [B, C]])
         rank.guide.masks()
         rank.sampled(s=[B])
-        rank.guide.begin(Plan({}, (), {}, [("r", 3)], {"r": 3}, {"r": [-1, -1]}))
+        rank.guide.begin(Plan((), (), {}, [("r", 3)], {"r": 3}, {"r": [-1, -1]}))
         rank.guide.learn_drafts(["s"], [[C, C]])
         masks = rank.guide.masks()
         assert masks is not None
@@ -135,7 +134,7 @@ class TestDrafts:
         assert proposed == [[B], [], [9, 9]]
         rank.step(computed={"r": 3, "s": 3}, scheduled={"r": 2, "s": 1}, drafts={"r": [B]})
         rank.sampled(r=[B, C], s=[B])
-        rank.step(finished={"r": "stop", "s": "stop"})
+        rank.step(finished=["r", "s"])
         counts = [(one.drafts_proposed, one.drafts_accepted, one.drafts_forbidden) for one in rank.records]
         assert counts == [(3, 1, 2), (1, 0, 1)]
 
@@ -143,7 +142,7 @@ class TestDrafts:
     def verify(rank: Rank, drafts: list[int], known: list[int] | None = None) -> Masks | None:
         """Verify drafts of `r`, which has one token; `known` to the runner alone."""
         scheduled = drafts if known is None else [-1] * len(drafts)
-        rank.guide.begin(Plan({}, (), {}, [("r", 3)], {"r": 1 + len(drafts)}, {"r": scheduled}))
+        rank.guide.begin(Plan((), (), {}, [("r", 3)], {"r": 1 + len(drafts)}, {"r": scheduled}))
         rank.guide.learn_drafts(["r"], [drafts if known is None else known])
         return rank.guide.masks()
 
@@ -184,7 +183,7 @@ class TestDrafts:
         assert proposed == [[C, C]]
         rank.step(computed={"r": 2}, scheduled={"r": 1})
         rank.sampled(r=[A])
-        rank.step(finished={"r": "abort"})
+        rank.step(finished=["r"])
         assert [record.drafts_proposed for record in rank.records] == [0]
 
     def test_beyond_the_models_length_are_nobodys(self, tmp_path: Any) -> None:
@@ -199,7 +198,7 @@ class TestDrafts:
                 assert proposed == [[]]
             self.verify(rank, [-1] if is_async else [], [C] if is_async else None)
             rank.sampled(r=[B])
-            rank.step(finished={"r": "length"})
+            rank.step(finished=["r"])
             (record,) = rank.records
             assert (record.drafts_proposed, record.drafts_forbidden) == (1, 1), is_async
 
@@ -211,7 +210,7 @@ class TestDrafts:
         rank.sampled(r=[B, C])
         self.verify(rank, [B, B])
         rank.guide.sampled(lambda: [("r", [B, B])])  # which the engine core drops
-        rank.step(finished={"r": "length"})
+        rank.step(finished=["r"])
         (record,) = rank.records
         assert (record.drafts_proposed, record.drafts_accepted, record.drafts_forbidden) == (2, 1, 1)
         assert record.tokens == 3
@@ -402,7 +401,7 @@ class TestEnds:
         assert rank.step(computed={"r": 3}, scheduled={"r": 1}) is None  # sampled unmasked from now on
         assert rank.sampled(r=[5]) == {"r": "sequence_token_rejected"}
         assert rank.guide.ends() == []  # told once
-        rank.step(finished={"r": "stop"})
+        rank.step(finished=["r"])
         assert rank.records[0].end_reason == "sequence_token_rejected"
 
     def test_a_grammar_that_is_not_loaded(self, rank: Rank) -> None:
@@ -588,7 +587,7 @@ class TestProcessors:
         assert masks is not None
         assert masks.acceptable == [0, 0]
         assert self.edits(rank) == {("r", 0): [1, 7], ("s", 0): [1, A]}
-        rank.step(finished={"s": "stop"})
+        rank.step(finished=["s"])
         assert [one.takes_drafts for one in rank.records if isinstance(one, Decode)] == [False]
 
     def test_a_state_survives_preemption_and_each_is_released_once(self, tmp_path: Any) -> None:
@@ -600,7 +599,7 @@ class TestProcessors:
         rank.step([arrival("r", None, is_guided=False, known_tokens=[1, 2, 3, 9])])
         assert self.edits(rank) == {("r", 0): [1, 9]}
         assert len(Counts.alive) == 1
-        rank.step(finished={"r": ""})
+        rank.step(finished=["r"])
         assert Counts.alive == []
 
     def test_fifty_thousand_sequences_leave_nothing(self, tmp_path: Any) -> None:
@@ -610,7 +609,7 @@ class TestProcessors:
             rank.step([arrival(name, None, is_guided=False) for name in names])
             assert len(Counts.alive) == 50
             rank.sampled(**{name: [7] for name in names})
-            rank.step(finished=dict.fromkeys(names, ""))
+            rank.step(finished=names)
         assert Counts.alive == []
         assert rank.guide.is_empty
 
@@ -672,7 +671,7 @@ class TestProcessors:
         faults = {"r": RowFault(0, ErrorCode.SEQUENCE_PROCESSOR_NO_TOKEN)}
         rank.guide.sampled(lambda: [("r", [7])], lambda: faults)
         rank.guide.ends()
-        rank.step(finished={"r": "error"})
+        rank.step(finished=["r"])
         assert [type(one).__name__ for one in rank.records] == ["ProcessorFailure"]
 
     def test_a_row_from_which_nothing_was_sampled_ends_nothing(self, tmp_path: Any) -> None:
@@ -733,32 +732,29 @@ class TestProcessors:
 
 @pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
 @pytest.mark.parametrize(
-    ("finish", "sampled", "stops", "reason"),
+    ("max_tokens", "sampled", "stops", "reason"),
     [
-        ("stop", [A, B, EOS], (), "completed"),
-        ("length", [A, B, EOS], (), "completed"),
-        ("abort", [A, B, EOS], (), "completed"),
-        ("length", [A, B], (), "length"),
-        ("stop", [A, B], (), "stopped"),
-        ("repetition", [A, B], (), "stopped"),
-        ("abort", [A, B], (), "aborted"),
-        ("error", [A], (), "aborted"),
-        ("", [A], (), "aborted"),
-        ("abort", [A, B], ("ab",), "stopped"),
-        ("abort", [A], ("ab",), "aborted"),
+        (None, [A, B, EOS], (), "completed"),
+        (3, [A, B, EOS], (), "completed"),
+        (2, [A, B], (), "length"),
+        (3, [A, B], (), "aborted"),
+        (None, [A, C], (), "stopped"),
+        (None, [A, B], ("ab",), "stopped"),
+        (None, [A], ("ab",), "aborted"),
     ],
 )
 def test_a_record_says_how_its_sequence_ended(  # noqa: PLR0913 - a table's columns
-    tmp_path: Any, *, is_async: bool, finish: str, sampled: list[int], stops: Any, reason: str
+    tmp_path: Any, *, is_async: bool, max_tokens: int | None, sampled: list[int], stops: Any, reason: str
 ) -> None:
     """A stop string is found in the API server, which aborts the request."""
     rank = Rank(tmp_path, is_async=is_async)
-    rank.step([dataclasses.replace(arrival("r", rank.load("ab")), stop_texts=stops)])
+    made = arrival("r", rank.load("a[bc]"), max_tokens=max_tokens, stop_tokens=[EOS, C])
+    rank.step([dataclasses.replace(made, stop_texts=stops)])
     for number, token in enumerate(sampled, 3):
         rank.sampled(r=[token])
         if token != sampled[-1]:  # what is sampled last nobody may read any more
             rank.step(computed={"r": number}, scheduled={"r": 1})
-    rank.step(finished={"r": finish})
+    rank.step(finished=["r"])
     assert [record.end_reason for record in rank.records] == [reason]
 
 
@@ -769,7 +765,7 @@ def test_a_record_counts_what_happened(rank: Rank) -> None:
     rank.step(computed={"r": 3}, scheduled={"r": 3}, drafts={"r": [B, B]})
     rank.sampled(r=[B, C])
     rank.step(computed={"r": 5}, scheduled={"r": 1})
-    rank.step(finished={"r": "stop"})
+    rank.step(finished=["r"])
     (record,) = rank.records
     assert (record.tokens, record.steps, record.fills) == (3, 3, 3)
     assert (record.drafts_proposed, record.drafts_accepted, record.drafts_forbidden) == (2, 1, 1)
@@ -778,7 +774,7 @@ def test_a_record_counts_what_happened(rank: Rank) -> None:
         "abc",
         "guidance",
         0,
-        "stopped",
+        "aborted",
     )
     assert record.fill_ns >= record.fill_max_ns > 0
     assert record.end_ns >= record.start_ns

@@ -164,7 +164,7 @@ def test_its_request_ends_alone_in_few_words(
     )
     assert changes(rank) == {"s": ([9], [1.0], False), "t": ([9], [1.0], False)}
     assert rank.sampled(r=[7], s=[A], t=[7]) == {"r": FAILED}
-    rank.step(finished=dict.fromkeys("rst", "stop"))
+    rank.step(finished="rst")
     assert not Plain.alive
     assert sum(len(record.getMessage()) for record in caplog.records) < 10_000
 

@@ -144,7 +144,7 @@ def test_prepare_is_called_once_a_step_and_applied_once(tmp_path: Path, seed: in
     Tells.alive.clear()
     sampled = 0
     for _ in range(STEPS):
-        finished = dict.fromkeys(core.come_and_go(), "")
+        finished = core.come_and_go()
         plan = core.schedule()
         Tells.asked.clear()
         rank.step(finished=finished, **plan)

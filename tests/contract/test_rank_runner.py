@@ -123,12 +123,6 @@ class Guide:
 
 
 class Adapter(RunnerAdapter):
-    def resumed(self, scheduler_output: Any) -> dict[str, Sequence[int]]:  # noqa: ARG002 - the interface's
-        return {}
-
-    def known_tokens(self, new_request: Any) -> Sequence[int] | None:  # noqa: ARG002 - the interface's
-        return None
-
     def reader(self, output: Any) -> ReadSampled:  # noqa: ARG002 - the interface's
         return list
 
@@ -156,11 +150,16 @@ def scheduled(*, guided: bool) -> Any:
         temperature=1.0,
     )
     new = SimpleNamespace(
-        req_id="r", sampling_params=params, prompt_token_ids=[5], prompt_len=1, num_computed_tokens=0
+        req_id="r",
+        sampling_params=params,
+        prompt_token_ids=[5],
+        prompt_len=1,
+        num_computed_tokens=0,
+        prefill_token_ids=None,
     )
     return SimpleNamespace(
         scheduled_new_reqs=[new],
-        scheduled_cached_reqs=SimpleNamespace(req_ids=[], num_computed_tokens=[]),
+        scheduled_cached_reqs=SimpleNamespace(req_ids=[], num_computed_tokens=[], resumed_req_ids=[]),
         finished_req_ids=set(),
         num_scheduled_tokens={"r": 1},
         scheduled_spec_decode_tokens={},
@@ -227,7 +226,7 @@ class TestGuidedRunner:
         runner.execute_model(scheduled(guided=True))
         output = runner.sample_tokens(None)
         assert getattr(output, ENDS_ATTRIBUTE) == {"r": "sequence_matcher_failed"}
-        assert told == [[FAILED]]
+        assert told == [FAILED]
 
     def test_which_drafts_are_invalid_is_written_beside_the_output(self) -> None:
         runner, guide = Runner(drafts=True), Guide()

@@ -298,14 +298,3 @@ async def test_streaming_input(monkeypatch: pytest.MonkeyPatch, asked: str) -> N
     assert refusal.value.error.code == "request_not_admitted"
     assert "streaming input" in str(refusal.value)
     assert added == [stream]
-
-
-def test_a_line_of_a_batch_file_in_other_words() -> None:
-    """vLLM keeps keys that it does not know, and does nothing about them."""
-    assert chat(user="x", metadata={"guided_json": SCHEMA}).to_sampling_params(9, {}).max_tokens == 9
-    with refused() as refusal:
-        chat(guided_json=SCHEMA).to_sampling_params(9, {})
-    assert (refusal.value.error.code, refusal.value.error.path) == (
-        "request_unknown_constraint",
-        "guided_json",
-    )

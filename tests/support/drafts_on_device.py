@@ -142,7 +142,7 @@ def main(seed: int, *, has_odds: bool) -> list[float]:
             while min(map(len, texts.values())) < 3:
                 refused, accepted = step(model, rank, texts, seeds, has_odds=has_odds)
                 forbidden, taken = forbidden + refused, taken + accepted
-            rank.step(finished=dict.fromkeys(names, "abort"))
+            rank.step(finished=names)
             pairs += [(text[1], text[2]) for text in texts.values()]
         right, other = (expected(model, temperature) for temperature in (1.0, 2.0))
     return [

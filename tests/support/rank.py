@@ -1,7 +1,6 @@
 """One rank without an engine, taken step by step as a runner's adapter takes it: real matchers, real rows."""
 
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ from guided_engine.ranks.bitmasks import BitmaskBuffer
 from guided_engine.ranks.guided_rank import RankGuide
 from guided_engine.ranks.loaded_grammars import Prototypes
 from guided_engine.ranks.reasoning import Reasoner
-from guided_engine.ranks.step import Arrival, Finish, Masks, Plan
+from guided_engine.ranks.step import Arrival, Masks, Plan
 from guided_grammar.registry import Backends
 
 TOKENIZER = LLTokenizer("byte")
@@ -49,7 +48,6 @@ class Rank:
         max_length: int | None = None,
     ) -> None:
         self.records: list[Any] = []
-        self._generated: Counter[str] = Counter()
         self.prototypes = Prototypes(tmp_path, Backends(ByteVocabulary()))
         self.guide = RankGuide(
             RankTraits(number, VOCAB, is_async, reasoner, consensus, max_length=max_length),
@@ -74,22 +72,16 @@ class Rank:
         scheduled: Mapping[str, int] | None = None,
         drafts: Mapping[str, Sequence[int]] | None = None,
         resumed: Mapping[str, Sequence[int]] | None = None,
-        finished: Mapping[str, str] | None = None,
+        finished: Collection[str] = (),
     ) -> Masks | None:
-        """Begin a step and return its masks; an arrival is scheduled with its prompt unless told.
-
-        `finished`: vLLM's reasons; the core has all tokens that were sampled by then.
-        """
+        """Begin a step and return its masks; an arrival is scheduled with its prompt unless told."""
         whole = {one.request_id: len(one.known_tokens or one.prompt_tokens) for one in arrivals}
         self.guide.begin(
             Plan(
-                finished={
-                    name: Finish(reason, self._generated.pop(name, 0))
-                    for name, reason in (finished or {}).items()
-                },
+                finished=finished,
                 arrivals=arrivals,
                 resumed=resumed or {},
-                computed=(computed or {}).items(),
+                computed=[*(computed or {}).items()],
                 scheduled={**whole, **(scheduled or {})},
                 drafts=drafts or {},
             )
@@ -97,7 +89,6 @@ class Rank:
         return self.guide.masks() if self.guide.is_sampling else None
 
     def sampled(self, **tokens: Sequence[int]) -> dict[str, str]:
-        self._generated.update({name: len(sampled) for name, sampled in tokens.items()})
         self.guide.sampled(lambda: list(tokens.items()))
         return {end.request_id: end.code for end in self.guide.ends()}
 

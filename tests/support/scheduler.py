@@ -7,7 +7,7 @@ from devtools import tinymodel
 
 from guided_contract import names
 from guided_contract.config import PodConfig
-from guided_engine.compat import core, core_finishes
+from guided_engine.compat import core
 from guided_engine.compat.runner import ENDS_ATTRIBUTE
 
 _upstream: list[Any] = []  # vLLM's own grammar_init
@@ -23,11 +23,8 @@ def change_core(monkeypatch: pytest.MonkeyPatch, pod: PodConfig) -> None:
     # Set to themselves, so that the test's end takes the changes back.
     monkeypatch.setattr(StructuredOutputManager, "grammar_init", StructuredOutputManager.grammar_init)
     monkeypatch.setattr(Scheduler, "update_from_output", Scheduler.update_from_output)
-    monkeypatch.setattr(Scheduler, "_free_request", Scheduler._free_request)
-    monkeypatch.setattr(Scheduler, "schedule", Scheduler.schedule)
     core.detach_grammar(pod)
     core.end_sequences(pod)
-    core_finishes.tell_finishes(pod)
 
 
 class Core:

@@ -207,16 +207,6 @@ def test_a_heartbeats_file_that_is_cut_tells_of_nobody(tmp_path: Path, size: int
     reader.close()
 
 
-def test_a_configuration_of_any_size_is_not_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    path = tmp_path / "config.json"
-    path.write_bytes(config.encode(CONFIG).ljust(config.MAX_FILE_BYTES))
-    monkeypatch.setenv("GUIDEDMODEL_CONFIG", str(path))
-    assert config.load() == CONFIG
-    path.write_bytes(config.encode(CONFIG).ljust(config.MAX_FILE_BYTES + 1))
-    with pytest.raises(config.ConfigError, match="more than 1048576 bytes"):
-        config.load()
-
-
 @pytest.mark.parametrize(
     ("version", "supported"), [("0.32.0", True), ("0.32.0+cpu", True), ("0.31.1", False), (None, False)]
 )

@@ -34,7 +34,7 @@ TABLE = """\
 
 
 def test_a_live_connection_is_one_to_the_port_on_which_something_may_still_be_said() -> None:
-    assert list(live(TABLE, 8000)) == ["0700A8C0:C001", "0700A8C0:C003"]
+    assert live(TABLE, 8000) == 2
 
 
 def test_the_kernel_knows_connections_that_nobody_has_accepted() -> None:
@@ -62,8 +62,11 @@ def test_it_is_over_when_proxies_know_and_nobody_came_for_a_while(looks: list[fl
 
 
 async def test_the_drain_ends_at_its_deadline() -> None:
-    async with asyncio.timeout(5):
-        await wait(DrainConfig(timeout_s=0.2, endpoint_lag_s=0.1), 1, count=lambda _port: 1)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = listener.getsockname()
+        async with asyncio.timeout(5):
+            with socket.create_connection(address):
+                await wait(DrainConfig(timeout_s=0.2, endpoint_lag_s=0.1), address[1])
 
 
 class Server:

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from guided_contract.pid1 import ENDED_BY_TERM
+from guided_contract.processes import ENDED_BY_TERM
 
 # As the first process of a container would: what it has no handler for never reaches it.
 STARTS = """

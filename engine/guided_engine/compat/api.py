@@ -10,7 +10,7 @@ from typing import Any, Final
 from guided_contract.config import PodConfig
 from guided_contract.errors import ErrorCode, GuidedError
 from guided_engine.admission import identifiers
-from guided_engine.admission.constraints import Constraint, asks_for_grammar
+from guided_engine.admission.constraints import asks_for_grammar
 from guided_engine.admission.gate import Admitted, Gate, process_gate
 from guided_engine.compat import api_reasoning
 from guided_engine.compat.api_ends import ADMITTED, end, error_of
@@ -58,8 +58,7 @@ def _admitting(add_request: AddRequest) -> AddRequest:
         kwargs |= admitted.reasoning(kwargs)
 
         async def add() -> Any:
-            told = call.with_arguments(admitted)
-            return await add_request(self, request_id, *told, *args, **kwargs)
+            return await add_request(self, request_id, *call.with_arguments(admitted), *args, **kwargs)
 
         try:
             collector = await add()
@@ -107,7 +106,10 @@ class _Call:
         sampling = copy.copy(self.sampling)
         if admitted.lease is not None and sampling.structured_outputs is None:
             # Asked for by name: from here on as if sent with it.
-            sampling.structured_outputs = _structured_outputs(admitted.lease.constraint)
+            from vllm.sampling_params import StructuredOutputsParams  # noqa: PLC0415 - see compat/__init__.py
+
+            named = admitted.lease.constraint
+            sampling.structured_outputs = StructuredOutputsParams(**{named.kind: named.spec})
         if admitted.is_plain:
             sampling.thinking_token_budget = None  # it would write the end of no thinking into the answer
         sampling.extra_args = {**(sampling.extra_args or {}), **ours}
@@ -116,12 +118,6 @@ class _Call:
         prompt = copy.copy(self.prompt)
         prompt.sampling_params = sampling
         return prompt, self.params
-
-
-def _structured_outputs(constraint: Constraint) -> Any:
-    from vllm.sampling_params import StructuredOutputsParams  # noqa: PLC0415 - see compat/__init__.py
-
-    return StructuredOutputsParams(**{constraint.kind: constraint.spec})
 
 
 def _hold(collector: Any, admitted: Admitted) -> None:
@@ -140,23 +136,13 @@ def _hold(collector: Any, admitted: Admitted) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Unproven:
-    """A request in the engine whose grammar is not proven yet: what it generates, or fails with, waits.
+    """A request in the engine whose grammar is not proven yet: what it generates, or fails with, waits."""
 
-    Parameters
-    ----------
-    collector
-        Its own, from which vLLM reads.
-    abort
-        Ends a request in the engine, by its collector's id.
-    add
-        Adds it to the engine anew.
-    """
-
-    collector: Any
+    collector: Any  # from which vLLM reads
     admitted: Admitted
     gate: Gate
-    abort: Callable[[str], Awaitable[None]]
-    add: Callable[[], Awaitable[Any]]
+    abort: Callable[[str], Awaitable[None]]  # ends a request in the engine, by its collector's id
+    add: Callable[[], Awaitable[Any]]  # adds it to the engine anew
 
     def hold_back(self) -> None:
         """Have nobody read from the collector before the proof."""

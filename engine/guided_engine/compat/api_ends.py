@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from guided_contract import wire
 from guided_contract.config import PodConfig
-from guided_contract.errors import CATALOGUE, ErrorCode, GuidedError
+from guided_contract.errors import ErrorCode, GuidedError
 from guided_engine.admission.exchange import SequenceEnd
 from guided_engine.ledger import LedgerEntry, skip_unless_rank
 
@@ -19,8 +19,7 @@ ADMITTED: Final = "_guided_admitted"
 
 _CODES: Final = frozenset(ErrorCode)
 RETRY_AFTER_S: Final = 1.0  # another replica may take it at once
-# The loop holds its tasks weakly.
-_aborts: Final[set[asyncio.Task[None]]] = set()
+_aborts: Final[set[asyncio.Task[None]]] = set()  # the loop holds its tasks weakly
 
 
 def _apply(config: PodConfig) -> None:
@@ -102,10 +101,8 @@ def _note_end(state: Any, output: Any, *, failed: bool) -> None:
 
 def end(llm: Any, message: wire.End) -> None:
     """End a request that is this engine's, with its siblings of n > 1, on the sidecar's word."""
-    if message.code not in _CODES:
-        return
     state = llm.output_processor.request_states.get(message.request_id)
-    if state is None or state.queue is None:
+    if message.code not in _CODES or state is None or state.queue is None:
         return
     _fail(state, error_of(ErrorCode(message.code)))
     whole = state.request_id if state.parent_req is None else state.parent_req.request_id
@@ -116,7 +113,7 @@ def end(llm: Any, message: wire.End) -> None:
 
 def error_of(code: ErrorCode) -> GuidedError:
     """Return the error of a code, with when to try again where that makes sense."""
-    return GuidedError(code, retry_after_s=RETRY_AFTER_S if CATALOGUE[code].retryable else None)
+    return GuidedError(code, retry_after_s=RETRY_AFTER_S if code.entry.retryable else None)
 
 
 def _failing(process_outputs: Callable[..., Any]) -> Callable[..., Any]:

@@ -7,7 +7,7 @@ from typing import Any, Final
 from guided_contract.config import PodConfig
 from guided_contract.errors import ErrorCode
 from guided_contract.names import TICKET_ARG
-from guided_engine.compat import core_finishes, core_liveness
+from guided_engine.compat import core_liveness
 from guided_engine.compat.runner import ENDS_ATTRIBUTE, INVALID_ATTRIBUTE
 from guided_engine.ledger import LedgerEntry, skip_unless_rank
 from guided_engine.ranks.tickets import ticket_of
@@ -129,13 +129,6 @@ ENTRIES: Final = (
         "grammar forbids, which vLLM then counts as wrong guesses",
         goes_when="ModelRunnerOutput can carry a per-request error and a number of invalid drafts",
         apply=end_sequences,
-    ),
-    LedgerEntry(
-        name="core-finish-reasons",
-        why="ranks are told that a request finished, and not whether it stopped, was cut or was aborted, nor "
-        "which of the tokens that they sampled for it count",
-        goes_when="SchedulerOutput says how a request finished",
-        apply=core_finishes.tell_finishes,
     ),
     LedgerEntry(
         name="core-presence",

@@ -31,10 +31,8 @@ def fork_processes(_config: PodConfig) -> None:
 
     def check_and_update_config(cls: Any, vllm_config: Any) -> None:
         original(cls, vllm_config)
-        if (os.environ.get("VLLM_CPU_OMP_THREADS_BIND"), os.environ.get("OMP_NUM_THREADS")) == (
-            "nobind",
-            "1",
-        ):
+        said = os.environ.get
+        if said("VLLM_CPU_OMP_THREADS_BIND") == "nobind" and said("OMP_NUM_THREADS") == "1":
             os.environ["VLLM_WORKER_MULTIPROC_METHOD"] = "fork"
 
     platform.check_and_update_config = classmethod(check_and_update_config)
@@ -57,18 +55,10 @@ def expand(  # noqa: PLR0913, PLR0917 - the kernel's own signature
     replace_to: int,
     MAX_NUM_TOKENS: int | None = None,  # noqa: ARG001, N803 - a constant of the Triton kernel, unused here
 ) -> None:
-    """Write each request's value once per token of it.
+    """Write each request's value once per token of it, to `output` [num_tokens] of any dtype.
 
-    Parameters
-    ----------
-    output
-        [num_tokens], any dtype; written in place.
-    input_val
-        [batch] one value per request.
-    cu_num_tokens
-        [batch] running total of tokens.
-    replace_from, replace_to
-        Values equal to the first are written as the second.
+    `input_val` [batch] has a value per request, `cu_num_tokens` [batch] the running total of tokens; values
+    equal to `replace_from` are written as `replace_to`.
     """
     counts = cu_num_tokens.diff(prepend=cu_num_tokens.new_zeros(1)).long()
     values = input_val.masked_fill(input_val == replace_from, replace_to)

@@ -26,15 +26,7 @@ from guided_engine.ranks.step import ReadFaults, RowFault
 
 
 class EditsV2(LogitsProcessor):  # type: ignore[misc]  # vLLM is untyped here
-    """What vLLM's sampler takes for a logits processor: the edits that were staged for this step.
-
-    Parameters
-    ----------
-    runner
-        A model runner of vllm.v1.worker.gpu that samples.
-    guide
-        Of this rank.
-    """
+    """What vLLM's sampler takes for a logits processor: the edits that were staged for this step."""
 
     def __init__(self, runner: Any, guide: RankGuide) -> None:
         self._guide = guide
@@ -63,13 +55,7 @@ class EditsV2(LogitsProcessor):  # type: ignore[misc]  # vLLM is untyped here
         return self._guide.has_processors(self._states.index_to_req_id[req_idx])
 
     def stage(self, edits: StepEdits | None, drafts: Mapping[str, Sequence[int]]) -> None:
-        """Send a step's edits to the device.
-
-        Parameters
-        ----------
-        drafts
-            Each request's drafts in this step; without those that have none.
-        """
+        """Send a step's edits to the device; `drafts` are those of each request that has some."""
         self._staged, self._drafts = edits, drafts
         self._edits = self._read = None
         if edits is None:

@@ -5,16 +5,15 @@ GuidedWorker wraps the runner *instance* when the model is loaded, which reaches
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from guided_contract.config import PodConfig
 from guided_contract.errors import ErrorCode
 from guided_contract.names import GRAMMAR_ARG
 from guided_contract.wire import Failed
-from guided_engine.compat.core_finishes import FINISHES_ATTRIBUTE
 from guided_engine.ledger import LedgerEntry, skip_unless_rank
-from guided_engine.ranks.step import Arrival, Finish, Masks, Plan, ReadFaults, ReadSampled
+from guided_engine.ranks.step import Arrival, Masks, Plan, ReadFaults, ReadSampled, RowFault
 from guided_engine.ranks.tickets import ticket_of
 
 if TYPE_CHECKING:
@@ -34,14 +33,6 @@ _T = TypeVar("_T")
 
 class RunnerAdapter(ABC):
     """What differs between Model Runner V1 and V2."""
-
-    @abstractmethod
-    def resumed(self, scheduler_output: Any) -> dict[str, Sequence[int]]:
-        """Return all tokens of requests that come back after preemption without arriving anew."""
-
-    @abstractmethod
-    def known_tokens(self, new_request: Any) -> Sequence[int] | None:
-        """Return prompt and output of an arriving request, None where the runner is not told."""
 
     @abstractmethod
     def carrier(self, output: Any) -> Any:
@@ -69,7 +60,7 @@ class GuidedRunner:
     count_step
         Called once per forward pass.
     report
-        Takes the sequences that this rank gave up; must not block.
+        Takes each sequence that this rank gave up; must not block.
     """
 
     def __init__(
@@ -78,13 +69,13 @@ class GuidedRunner:
         guide: "RankGuide",
         adapter: RunnerAdapter,
         count_step: Callable[[], None],
-        report: Callable[[Sequence[Failed]], None] = lambda _ends: None,
+        report: Callable[[Failed], None] = lambda _end: None,
     ) -> None:
         self._runner = runner
         self._guide = guide
         self._adapter = adapter
         self._count_step = count_step
-        self._tell_ends = report
+        self._tell_end = report
         self._execute_model = runner.execute_model
         self._sample_tokens = runner.sample_tokens
         config = runner.vllm_config
@@ -152,10 +143,11 @@ class GuidedRunner:
         cached = scheduler_output.scheduled_cached_reqs
         self._guide.begin(
             Plan(
-                finished=_finished(scheduler_output),
+                finished=scheduler_output.finished_req_ids,
                 arrivals=arrivals,
-                resumed=self._adapter.resumed(scheduler_output),
-                computed=zip(cached.req_ids, cached.num_computed_tokens, strict=True),
+                # On Model Runner V1; on V2 they arrive anew, with all their tokens.
+                resumed={name: cached.all_token_ids[name] for name in cached.resumed_req_ids},
+                computed=[*zip(cached.req_ids, cached.num_computed_tokens, strict=True)],
                 scheduled=scheduler_output.num_scheduled_tokens,
                 drafts=scheduler_output.scheduled_spec_decode_tokens,
             )
@@ -170,7 +162,7 @@ class GuidedRunner:
             request_id=new.req_id,
             prompt_tokens=new.prompt_token_ids or (),
             prompt_length=new.prompt_len,
-            known_tokens=self._adapter.known_tokens(new),
+            known_tokens=new.prefill_token_ids,
             computed=new.num_computed_tokens,
             is_guided=_is_guided(params),
             ticket=ticket_of(params.extra_args),
@@ -197,7 +189,8 @@ class GuidedRunner:
         ends = self._guide.ends()
         if ends:
             add_ends(self._adapter.carrier(output), {end.request_id: ErrorCode(end.code) for end in ends})
-            self._tell_ends(ends)
+            for end in ends:
+                self._tell_end(end)
 
     def _safely(self, call: Callable[[], _T], otherwise: _T, *, again: bool = False) -> _T:
         """Return what a call returns; sequences fail where it raises, and `again` calls once more then."""
@@ -209,15 +202,29 @@ class GuidedRunner:
             return self._safely(call, otherwise) if again else otherwise
 
 
-def _finished(scheduler_output: Any) -> dict[str, Finish]:
-    told = getattr(scheduler_output, FINISHES_ATTRIBUTE, {})
-    return {name: Finish(*told.get(name, ())) for name in scheduler_output.finished_req_ids}
-
-
 def add_ends(output: Any, codes: Mapping[str, ErrorCode]) -> None:
     """Write on a ModelRunnerOutput which sequences are to end, and why."""
     known = getattr(output, ENDS_ATTRIBUTE, {})
     setattr(output, ENDS_ATTRIBUTE, {name: code.value for name, code in codes.items()} | known)
+
+
+def add_faults(output: Any, faults: Mapping[str, RowFault]) -> None:
+    """Write on a ModelRunnerOutput, whose tokens are known, which sequences their processors ended."""
+    tokens, places = output.sampled_token_ids, output.req_id_to_index
+    if ends := {name: fault.code for name, fault in faults.items() if fault.row < len(tokens[places[name]])}:
+        add_ends(output, ends)
+
+
+def tell_faults(output: Any, faults: ReadFaults) -> None:
+    """Write a step's faults on its own output, as soon as the host has both: the step's token is dropped."""
+    original = output.get_output
+
+    def get_output() -> Any:
+        made = original()
+        add_faults(made, faults())
+        return made
+
+    output.get_output = get_output
 
 
 def _is_guided(params: Any) -> bool:

@@ -13,8 +13,7 @@ from vllm.v1.core.sched.output import GrammarOutput
 from vllm.v1.outputs import AsyncModelRunnerOutput
 from vllm.v1.structured_output.utils import apply_grammar_bitmask
 
-from guided_engine.compat.runner import RunnerAdapter
-from guided_engine.compat.runner_faults import add_faults, tell_faults
+from guided_engine.compat.runner import RunnerAdapter, add_faults, tell_faults
 from guided_engine.processors import dense
 from guided_engine.processors.edits import apply
 from guided_engine.ranks.guided_rank import RankGuide
@@ -28,15 +27,6 @@ class RunnerV1(RunnerAdapter):
     def __init__(self, runner: Any, guide: RankGuide) -> None:
         self._runner = runner
         self._guide = guide
-
-    def resumed(self, scheduler_output: Any) -> dict[str, Sequence[int]]:
-        """Return all tokens of requests that come back after preemption."""
-        cached = scheduler_output.scheduled_cached_reqs
-        return {request_id: cached.all_token_ids[request_id] for request_id in cached.resumed_req_ids}
-
-    def known_tokens(self, new_request: Any) -> Sequence[int] | None:  # noqa: ARG002 - the interface's
-        """Return None: an arriving request is always new here."""
-        return None
 
     def carrier(self, output: Any) -> Any:
         """Return the ModelRunnerOutput that will reach the engine core."""

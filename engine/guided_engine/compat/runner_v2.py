@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from vllm.v1.core.sched.output import GrammarOutput
 
-from guided_engine.compat.runner import RunnerAdapter
-from guided_engine.compat.runner_faults import tell_faults
+from guided_engine.compat.runner import RunnerAdapter, tell_faults
 from guided_engine.ranks.guided_rank import RankGuide
 from guided_engine.ranks.row_edits import StepEdits
 from guided_engine.ranks.step import Masks, ReadFaults, ReadSampled
@@ -30,15 +29,6 @@ class RunnerV2(RunnerAdapter):
 
             self._edits = edits_v2.EditsV2(runner, guide)
             runner.sampler.logits_processors.append(self._edits)
-
-    def resumed(self, scheduler_output: Any) -> dict[str, Sequence[int]]:  # noqa: ARG002 - the interface's
-        """Return nothing: a request comes back as an arrival."""
-        return {}
-
-    def known_tokens(self, new_request: Any) -> Sequence[int] | None:
-        """Return prompt and output so far."""
-        tokens: Sequence[int] | None = new_request.prefill_token_ids
-        return tokens
 
     def carrier(self, output: Any) -> Any:
         """Return the ModelRunnerOutput that will reach the engine core."""

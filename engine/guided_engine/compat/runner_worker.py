@@ -4,7 +4,6 @@ import contextlib
 import functools
 import os
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any, Final
 
 from vllm.distributed.parallel_state import get_pp_group
@@ -15,7 +14,7 @@ from vllm.utils.torch_utils import PIN_MEMORY
 from guided_contract import config as pod_config
 from guided_contract.config import PodConfig
 from guided_contract.heartbeat import core_slot
-from guided_contract.wire import Backend, Failed, Hello, Load, Loaded, ServiceMessage, Unload
+from guided_contract.wire import Backend, Hello, Load, Loaded, ServiceMessage, Unload
 from guided_engine import last_words, ledger, versions
 from guided_engine.compat import combination_check, cpu, draft_model
 from guided_engine.compat.core_liveness import boot
@@ -138,7 +137,7 @@ def _join(worker: Any, config: PodConfig) -> GuidedRunner | None:
         guide = _guide(worker, config, prototypes, backends)
         runner = worker.model_runner
         adapter = (RunnerV2 if worker.use_v2_model_runner else RunnerV1)(runner, guide)
-        guided = GuidedRunner(runner, guide, adapter, pulse.step, partial(_report, link))
+        guided = GuidedRunner(runner, guide, adapter, pulse.step, link.send)
     link.start()
     return guided
 
@@ -189,10 +188,7 @@ def _context(vllm_config: Any, backends: Backends, device: Any, rank: int) -> Co
 
 
 def _texts(backends: Backends, tokenizer: Any, vocab_size: int) -> tuple[Sequence[bytes], frozenset[int]]:
-    """Return each token's bytes and what ends a text, of the first library that takes the tokenizer.
-
-    Special tokens and those that the tokenizer has not are no text; libraries have names for them.
-    """
+    """Return each token's bytes, of special ones none, and what ends a text, by a library that knows them."""
     added = getattr(tokenizer, "added_tokens_decoder", {})
     special = {*tokenizer.all_special_ids, *(index for index, token in added.items() if token.special)}
     for name in backends:
@@ -208,12 +204,6 @@ def _fill_threads(parallel: Any) -> int:
     """Return this rank's share of the container's CPUs, as far as filling gains by it."""
     ranks_here = parallel.local_world_size * max(1, parallel.data_parallel_size_local)
     return min(_MOST_FILL_THREADS, Cpus.of_this_process().threads_per_rank(ranks_here))
-
-
-def _report(link: ServiceLink, ends: Sequence[Failed]) -> None:
-    """Tell the sidecar what this rank gave up, and of which grammar; the engine core hears one rank alone."""
-    for end in ends:
-        link.send(end)
 
 
 def _answer(prototypes: Prototypes | None, message: ServiceMessage) -> Loaded | None:

@@ -1,10 +1,9 @@
 """What a forced tool call holds: an object that fits the tool's parameters, be the tool strict or not.
 
-Upstream leaves the arguments of a tool that is not strict free: any JSON, also `false`. Clients' libraries
-refuse that, and so does the server's own route for Anthropic's. Where no call is forced, upstream's meaning
-stays. But where an answer is to be JSON, and a call may be made instead, upstream has a grammar of both for
-strict tools alone; without it no call could ever be made. And where a call's arguments are elements of XML,
-upstream's parsers read a value by the type that its property says, and look behind no reference.
+Upstream leaves the arguments of a tool that is not strict free: any JSON, also `false`, which clients refuse.
+Where an answer is to be JSON and a call may be made instead, it has a grammar of both for strict tools alone;
+without it no call could ever be made. And where arguments are elements of XML, its parsers read a value by
+the type that its property says, and look behind no reference.
 """
 
 import contextlib

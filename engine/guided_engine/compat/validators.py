@@ -38,9 +38,7 @@ def _replace_tool_grammars() -> None:
 
     abstract_parser._xgrammar_supports = constrains_tools  # noqa: SLF001 - what this module is for
     abstract_parser.Grammar = _Refusing("a Lark grammar together with tools")
-    with contextlib.suppress(
-        ImportError
-    ):  # needs a package that most images lack; then no request gets there
+    with contextlib.suppress(ImportError):  # of a package that most images lack; then no request gets there
         from vllm.parser import cohere_command  # noqa: PLC0415 - see compat/__init__.py
 
         cohere_command.xgr = _Refusing("tools on a Cohere model")

@@ -2,11 +2,11 @@
 
 import sys
 
-from guided_contract import pid1, processes
+from guided_contract import processes
 
 if __name__ == "__main__":
-    pid1.end_on_term()
+    processes.end_on_term()
     processes.raise_file_limit()
-    from guided_engine.launcher.main import main
+    from guided_engine.launcher.run import main
 
     sys.exit(main(sys.argv[1:]))

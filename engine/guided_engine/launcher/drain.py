@@ -7,8 +7,8 @@ that is being sent, an answer that has not arrived.
 import asyncio
 import contextlib
 import logging
+import math
 import time
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -30,51 +30,34 @@ _ANSWER_S: Final = 5.0
 
 @dataclass(slots=True)
 class Drain:
-    """Follows the connections of a server that gets no new work.
+    """Follows the connections of a server that gets no new work from `started_s` on, monotonic seconds.
 
-    Parameters
-    ----------
-    lag_s
-        Seconds after the start for which new requests may still arrive, until every proxy knows.
-    started_s
-        When the drain began, monotonic seconds.
+    For `lag_s` new requests may still arrive, until every proxy knows.
     """
 
     lag_s: float
     started_s: float
-    _busy_s: float | None = None
+    _busy_s: float = -math.inf
 
     def is_over(self, connections: int, now_s: float) -> bool:
-        """Return whether the server has drained: no connections, and no new ones expected.
-
-        Parameters
-        ----------
-        connections
-            Number of live connections now.
-        now_s
-            Monotonic seconds.
-        """
+        """Return whether the server has drained: no live connections now, and no new ones expected."""
         if connections:
             self._busy_s = now_s
-        silent_s = now_s - (self.started_s if self._busy_s is None else self._busy_s)
+        silent_s = now_s - max(self._busy_s, self.started_s)
         return now_s - self.started_s >= self.lag_s and silent_s >= min(self.lag_s, _SILENCE_S)
 
 
-async def wait(config: DrainConfig, port: int, count: Callable[[int], int] | None = None) -> None:
-    """Return when the server at `port` has drained, or the drain's timeout is over.
-
-    `count` returns the number of live connections to a port; tests replace it.
-    """
-    count = count or connections
+async def wait(config: DrainConfig, port: int) -> None:
+    """Return when the server at `port` has drained, or the drain's timeout is over."""
     drain = Drain(config.endpoint_lag_s, time.monotonic())
-    _log.info("guidedmodel: draining: %d connections", count(port))
+    _log.info("guidedmodel: draining: %d connections", connections(port))
     most_s = config.endpoint_lag_s + config.timeout_s
     while (now_s := time.monotonic()) - drain.started_s < most_s:
-        if drain.is_over(count(port), now_s):
+        if drain.is_over(connections(port), now_s):
             _log.info("guidedmodel: drained after %.1f s", now_s - drain.started_s)
             return
         await asyncio.sleep(_LOOK_S)
-    _log.warning("guidedmodel: not drained in time: %d connections are cut", count(port))
+    _log.warning("guidedmodel: not drained in time: %d connections are cut", connections(port))
 
 
 async def wait_gone(host: str, port: int, most_s: float) -> None:
@@ -93,20 +76,15 @@ async def wait_gone(host: str, port: int, most_s: float) -> None:
 
 def connections(port: int) -> int:
     """Return the number of live connections to a local port, IPv4 and IPv6."""
-    return sum(len(list(live(_read(table), port))) for table in _TABLES)
+    found = 0
+    for table in _TABLES:
+        with contextlib.suppress(OSError):  # no IPv6
+            found += live(Path(table).read_text(), port)
+    return found
 
 
-def live(table: str, port: int) -> Iterator[str]:
-    """Yield the peer (hex address:port) of each live connection to a local port in a /proc/net/tcp table."""
+def live(table: str, port: int) -> int:
+    """Return the number of live connections to a local port in a table like /proc/net/tcp."""
     local = f":{port:04X}"
-    for line in table.splitlines()[1:]:
-        _, here, there, state, _ = line.split(maxsplit=4)
-        if here.endswith(local) and state in _LIVE:
-            yield there
-
-
-def _read(table: str) -> str:
-    try:
-        return Path(table).read_text()
-    except OSError:  # no IPv6
-        return ""
+    rows = (line.split(maxsplit=4) for line in table.splitlines()[1:])
+    return sum(here.endswith(local) and state in _LIVE for _, here, _, state, _ in rows)

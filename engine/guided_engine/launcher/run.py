@@ -5,6 +5,7 @@ import contextlib
 import logging
 import os
 import signal
+import sys
 from typing import Final
 
 from guided_contract import config, names, wire
@@ -13,8 +14,9 @@ from guided_contract.heartbeat import Heartbeats
 from guided_contract.tasks import Living
 from guided_engine import last_words, versions
 from guided_engine.admission.service_connection import ServiceConnection
+from guided_engine.cpus import Cpus
 from guided_engine.launcher import drain
-from guided_engine.launcher.command import EngineCommand
+from guided_engine.launcher.command import EngineCommand, plan, program
 from guided_engine.launcher.probes import Probes
 from guided_engine.launcher.process import EngineProcess
 
@@ -26,31 +28,37 @@ STOP_S: Final = 20.0
 # Core and ranks without an API server have nobody to answer to.
 REST_GRACE_S: Final = 1.0
 REST_TERM_S: Final = 5.0
-_ENDED_UNASKED: Final = 1
+
+
+def main(argv: list[str]) -> int:
+    """Run vLLM with the arguments after ``--`` until it ends, and return its exit code."""
+    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
+    try:
+        pod = config.load()
+    except config.ConfigError as error:
+        return _refuse(str(error))
+    if pod is None:
+        return _refuse(f"{names.ENV_CONFIG} does not name a configuration file")
+    if argv[:1] != ["--"]:
+        return _refuse("usage: python3 -m guided_engine.launcher -- VLLM_ARGS")
+    node, args = config.node(), argv[1:]
+    command = plan(pod, args, os.environ, Cpus.of_this_process(), program(pod, args, node=node))
+    leader = os.environ.get(names.ENV_LEADER, "") if node else ""
+    return asyncio.run(Launcher(pod, command, leader).run())
+
+
+def _refuse(message: str) -> int:
+    sys.stderr.write(f"guidedmodel launcher: {message}\n")
+    return 2
 
 
 class Launcher:
-    """Runs one engine start.
+    """Runs one engine start, by `command.plan`; `leader` is the replica's first node, "" if this is."""
 
-    Parameters
-    ----------
-    pod
-        The pod's configuration.
-    command
-        What to start, from `command.plan`.
-    stop_s
-        Seconds between a TERM and the kill of what is left.
-    leader
-        Address of the replica's first node, "" if this is the first.
-    """
-
-    def __init__(
-        self, pod: PodConfig, command: EngineCommand, *, stop_s: float = STOP_S, leader: str = ""
-    ) -> None:
+    def __init__(self, pod: PodConfig, command: EngineCommand, leader: str = "") -> None:
         self._pod = pod
         self._leader = leader
         self._command = command
-        self._stop_s = stop_s
         self._stopping: asyncio.Task[None] | None = None
 
     async def run(self) -> int:
@@ -74,7 +82,7 @@ class Launcher:
         hello.start()
         try:
             code = await engine.wait()
-            return code if code or self._stopping is not None else _ENDED_UNASKED
+            return code if code or self._stopping is not None else 1
         finally:
             await engine.stop_rest(REST_GRACE_S, REST_TERM_S)
             await hello.stop()
@@ -103,10 +111,10 @@ class Launcher:
                 _log.exception("guidedmodel: the pod cannot drain; vLLM is ended at once")
         engine.signal(number)
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(self._stop_s):
+            async with asyncio.timeout(STOP_S):
                 await engine.wait()
                 return
-        _log.warning("guidedmodel: vLLM did not stop within %.0f s; killing it", self._stop_s)
+        _log.warning("guidedmodel: vLLM did not stop within %.0f s; killing it", STOP_S)
         engine.kill()
 
     async def _drain(self, how: DrainConfig) -> None:

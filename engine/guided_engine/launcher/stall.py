@@ -7,18 +7,12 @@ from typing import Final
 
 from guided_contract.heartbeat import Beat
 
-_NEVER: Final = Beat(0, 0, 0, 0, 0)
+_NEVER: Final = Beat()
 
 
 @dataclass(slots=True)
 class HealthWatch:
-    """Follows vLLM's /health from its first good answer on.
-
-    Parameters
-    ----------
-    stall_timeout_s
-        Seconds without a good answer after which the API server's event loop counts as hanging.
-    """
+    """Follows vLLM's /health from its first good answer on: silent for `stall_timeout_s`, it hangs."""
 
     stall_timeout_s: float
     _good_ns: int | None = None
@@ -29,10 +23,7 @@ class HealthWatch:
         return self._good_ns is not None
 
     def verdict(self, *, good: bool, now_ns: int) -> str:
-        """Return what is wrong, "" if nothing.
-
-        `good`: /health has just answered 200. `now_ns` is monotonic.
-        """
+        """Return what is wrong, "" if nothing; `good`: /health has just answered 200."""
         if good:
             self._good_ns = now_ns
         if self._good_ns is None or (silent_s := (now_ns - self._good_ns) / 1e9) < self.stall_timeout_s:
@@ -42,14 +33,9 @@ class HealthWatch:
 
 @dataclass(slots=True)
 class StallWatch:
-    """Follows the beats of one engine core and its workers.
+    """Follows the beats of one engine core, which may complete no step for so long, and of its workers.
 
-    Parameters
-    ----------
-    stall_timeout_s
-        Seconds for which a busy core may complete no step.
-    is_alive
-        Whether a pid is a living process; replaced in tests.
+    `is_alive` tells whether a pid is a living process.
     """
 
     stall_timeout_s: float
@@ -65,18 +51,15 @@ class StallWatch:
             names = [f"rank {place - 1}" if place else "engine core" for place in gone]
             return f"{', '.join(names)} has gone"
         core = beats[0]
-        # The core was idle at the last look, or has made a step since. Its own step time is not asked: after
-        # an idle hour it is an hour old at the first request.
+        # Its own step time is not asked: after an idle hour it is an hour old at the first request.
         if not core.busy or not self._last.busy or core.steps != self._last.steps:
             self._progress_ns = now_ns
         self._last = core
         stalled_s = (now_ns - self._progress_ns) / 1e9
-        if stalled_s >= self.stall_timeout_s:
-            return (
-                f"the engine core has {core.busy} unfinished requests and has completed no step "
-                f"for {stalled_s:.0f} s"
-            )
-        return ""
+        if stalled_s < self.stall_timeout_s:
+            return ""
+        waiting = f"the engine core has {core.busy} unfinished requests"
+        return f"{waiting} and has completed no step for {stalled_s:.0f} s"
 
 
 def is_alive(pid: int) -> bool:

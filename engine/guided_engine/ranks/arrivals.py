@@ -1,6 +1,7 @@
 """What becomes of a request that arrives on a rank: a sequence, with its matcher and its processors."""
 
 import logging
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -56,6 +57,9 @@ class Arrivals:
     def start(self, arrival: Arrival, step: int) -> GuidedSequence:
         """Return a new sequence, of which nothing has been sampled; `step` is the one in which it arrives."""
         known = arrival.known_tokens
+        longest = self.traits.max_length
+        left = None if longest is None else longest - arrival.prompt_length
+        most = [bound for bound in (arrival.max_tokens, left) if bound is not None]
         sequence = GuidedSequence(
             request_id=arrival.request_id,
             rank=self.traits.rank,
@@ -68,6 +72,8 @@ class Arrivals:
             tally=Tally(waits=self.waits),
             stopwatch=self.stopwatch,
             stop_texts=arrival.stop_texts,
+            stop_tokens=frozenset(arrival.stop_tokens),
+            max_tokens=min(most) if most else math.inf,
         )
         if self.registry:
             self._add_processors(sequence, arrival)

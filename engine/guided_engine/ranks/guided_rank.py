@@ -6,6 +6,7 @@ nothing is shared between them.
 """
 
 import logging
+import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -14,6 +15,7 @@ from guided_contract.errors import ErrorCode
 from guided_contract.records import AnyRecord
 from guided_contract.wire import Failed
 from guided_engine.processors.registry import Registry
+from guided_engine.ranks import end_reasons
 from guided_engine.ranks.agreement import Agreement
 from guided_engine.ranks.arrivals import Arrivals, RankTraits
 from guided_engine.ranks.bitmasks import BitmaskBuffer
@@ -23,8 +25,7 @@ from guided_engine.ranks.processor_times import StepTimes
 from guided_engine.ranks.row_edits import StepEdits, step_edits
 from guided_engine.ranks.sequence import GuidedSequence
 from guided_engine.ranks.slowness import Stopwatch
-from guided_engine.ranks.step import Arrival, Finish, Masks, Plan, ReadFaults, ReadSampled, known_drafts
-from guided_engine.ranks.tally import end_reason
+from guided_engine.ranks.step import Arrival, Masks, Plan, ReadFaults, ReadSampled, known_drafts
 
 _log = logging.getLogger("guided_engine")
 
@@ -96,11 +97,11 @@ class RankGuide:
         self._stopwatch.mark()
         self.leave_step()
         self._drafts = plan.drafts
-        if not self._traits.is_async:
-            # The last step's tokens are on the host: count a sequence's end before it is forgotten.
-            self.settle()
-        for request_id, finish in plan.finished.items():
-            self._forget(request_id, finish)
+        if plan.finished or not self._traits.is_async:
+            # What the engine core has read is on the host: count a sequence's end before it is forgotten.
+            self.settle(before=self._step - self._traits.is_async)
+        for request_id in plan.finished:
+            self._forget(request_id, is_idle=not plan.computed)
         for arrival in plan.arrivals:
             self._arrive(arrival)
         for request_id in filter(self._sequences.__contains__, plan.resumed):
@@ -125,9 +126,10 @@ class RankGuide:
         """Forget which sequences sample, and their drafts: none, until the next step is taken over."""
         self._sampling, self._drafts, self.invalid_drafts = [], {}, {}
 
-    def settle(self) -> None:
-        """Accept what earlier steps sampled; waits for their copies to the host alone."""
-        pending, self._pending = self._pending, []
+    def settle(self, before: float = math.inf) -> None:
+        """Accept what earlier steps sampled, those `before` one; waits for their copies to the host alone."""
+        pending = [one for one in self._pending if one[0] < before]
+        del self._pending[: len(pending)]
         for step, read, read_faults in pending:
             sampled = list(read())  # it waits; until then nothing is known of faults
             faults = read_faults()
@@ -255,18 +257,19 @@ class RankGuide:
         sequence.tally.cut = 0
         sequence.resync(tokens[sequence.prompt_length :])
 
-    def _forget(self, request_id: str, finish: Finish) -> None:
+    def _forget(self, request_id: str, *, is_idle: bool) -> None:
         if (sequence := self._sequences.get(request_id)) is None:
             return
-        if len(sequence.accepted) < finish.tokens or sequence.processors is not None:
-            self.settle()  # the engine core has read its last tokens, or dropped them, and this rank has not
+        # `is_idle`, no other one goes on: the engine core has read its last tokens, or dropped them.
+        if (is_idle and not end_reasons.is_known(sequence)) or sequence.processors is not None:
+            self.settle()
         del self._sequences[request_id]
         self._tell_failure(sequence)
         if not self._sequences:
             self._times.tell()
         if (ticket := sequence.ticket) is not None:
             text = partial(self._prototypes.text, ticket.backend, sequence.accepted)
-            end = end_reason(finish.reason, sequence.stop_texts, text)
+            end = end_reasons.of(sequence, text)
             self._send(sequence.record(ticket, end))
         sequence.release()
 

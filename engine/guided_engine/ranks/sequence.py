@@ -1,6 +1,7 @@
 """What a rank knows of one sequence that is guided or has processors."""
 
 import logging
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -50,6 +51,8 @@ class GuidedSequence:
     accepted: list[int] = field(default_factory=list)
     drafts: Sequence[int] = ()
     stop_texts: Sequence[str] = ()
+    stop_tokens: frozenset[int] = frozenset()
+    max_tokens: float = math.inf
     failure: ErrorCode | None = None
     fault: ProcessorFailure | None = None
     trace: Trace = field(default_factory=Trace)
@@ -206,10 +209,24 @@ class GuidedSequence:
         """Return whether it has a grammar that has not come to its end."""
         return self.matcher is not None and not self.matcher.is_terminated()
 
+    @property
+    def is_completed(self) -> bool:
+        """Return whether its grammar came to its end."""
+        return self.matcher is not None and self.matcher.is_terminated()
+
+    @property
+    def is_stopped(self) -> bool:
+        """Return whether a stop token was sampled."""
+        return not self.stop_tokens.isdisjoint(self.accepted)
+
+    @property
+    def is_full(self) -> bool:
+        """Return whether it has all the tokens that it may have."""
+        return len(self.accepted) >= self.max_tokens
+
     def record(self, ticket: Ticket, end: EndReason) -> Decode:
         """Return the telemetry record of a guided sequence that ends now, for that reason or its own."""
         tally = self.tally
-        is_completed = self.matcher is not None and self.matcher.is_terminated()
         return Decode(
             request_id=self.request_id,
             traceparent=ticket.traceparent,
@@ -229,7 +246,7 @@ class GuidedSequence:
             drafts_accepted=tally.drafts_accepted,
             drafts_forbidden=tally.drafts_forbidden,
             takes_drafts=self.takes_drafts,
-            end_reason=self.failure or ("completed" if is_completed else end),
+            end_reason=self.failure or ("completed" if self.is_completed else end),
         )
 
     def _restart(self, kept: int) -> None:

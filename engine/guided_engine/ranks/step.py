@@ -1,6 +1,6 @@
 """What a model runner's step means to guided decoding, without vLLM's types: made by a runner's adapter."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -55,13 +55,6 @@ def known_drafts(drafts: Sequence[int]) -> list[int]:
     return known[: known.index(-1)] if -1 in known else known
 
 
-class Finish(NamedTuple):
-    """How a request ended: vLLM's reason and the tokens that it generated, where the core tells them."""
-
-    reason: str = ""
-    tokens: int = 0
-
-
 @dataclass(frozen=True, slots=True)
 class Plan:
     """One step, as scheduled.
@@ -71,10 +64,10 @@ class Plan:
     -1 where the scheduler does not know a draft.
     """
 
-    finished: Mapping[str, Finish]
+    finished: Collection[str]
     arrivals: Sequence[Arrival]
     resumed: Mapping[str, Sequence[int]]  # request -> all its tokens (Model Runner V1)
-    computed: Iterable[tuple[str, int]]  # of requests that the runner knows, before this step
+    computed: Sequence[tuple[str, int]]  # of requests that the runner knows, before this step
     scheduled: Mapping[str, int]
     drafts: Mapping[str, Sequence[int]]
 

@@ -1,15 +1,9 @@
-"""What is counted of one sequence, and how it ended."""
+"""What is counted of one sequence."""
 
 import time
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Final
 
-from guided_contract.records import EndReason
 from guided_engine.ranks.mask_wait import Waits
-
-# By vLLM's finish reasons.
-_ENDS: Final[dict[str, EndReason]] = {"stop": "stopped", "repetition": "stopped", "length": "length"}
 
 
 @dataclass(slots=True)
@@ -60,14 +54,3 @@ class Tally:
         self.fills += 1
         self.fill_ns += duration_ns
         self.fill_max_ns = max(self.fill_max_ns, duration_ns)
-
-
-def end_reason(finish: str, stop_texts: Sequence[str], text: Callable[[], bytes]) -> EndReason:
-    """Return why it ended; `finish` is vLLM's reason, empty where the engine core did not tell it.
-
-    `stop_texts` the API server looks for in `text()`: it aborts the request as if its client had gone.
-    """
-    if finish in _ENDS:
-        return _ENDS[finish]
-    generated = text() if stop_texts else b""
-    return "stopped" if any(stop.encode() in generated for stop in stop_texts) else "aborted"
