@@ -16,8 +16,8 @@ class Compile(ApiModel):
         default="10s",
         description=(
             "Deadline for compiling one grammar; after that the grammar worker is killed and the request "
-            "gets a 400, or a 503 if no worker was free for half of it. Default: 10s, twenty times what 99 % of "
-            "real schemas need."
+            "gets a 400, or a 503 if no worker was free for half of it. Default: 10s, twenty times "
+            "what 99 % of real schemas need."
         ),
     )
     workers: Annotated[int, Field(ge=1, le=64)] | None = Field(
