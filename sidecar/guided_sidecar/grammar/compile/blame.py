@@ -13,7 +13,7 @@ from guided_contract.wire import Backend
 from guided_grammar.json_schema import subschemas
 from guided_grammar.json_schema.keywords import CONSTRAINTS
 from guided_sidecar.grammar.compile import library_words
-from guided_sidecar.grammar.compile.proof_faults import Fault
+from guided_sidecar.grammar.compile.proof_walk import Fault
 from guided_sidecar.grammar.compile.reading import Grammar
 from guided_sidecar.grammar.schema import patterns
 from guided_sidecar.grammar.schema.faults import fault

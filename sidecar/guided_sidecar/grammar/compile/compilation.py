@@ -1,7 +1,6 @@
 """One job from text to proven grammar: checks, the backends in order, proof, artefact. Runs in a worker."""
 
 import contextlib
-import functools
 import itertools
 import json
 import time
@@ -26,7 +25,6 @@ from guided_sidecar.grammar.compile import (
     reading,
     routing,
     sharing,
-    slow_patterns,
 )
 from guided_sidecar.grammar.compile.allowance import WHOLE, Allowance
 from guided_sidecar.grammar.compile.instance_check import Judge
@@ -37,7 +35,6 @@ from guided_sidecar.grammar.schema import limits
 from guided_sidecar.grammar.worker_errors import ran_out_of_memory
 from guided_sidecar.grammar.worker_messages import Compiled, Done, Job, Meanwhile, Proof, Unenforced
 
-_LIMITS: Final = (ErrorCode.GRAMMAR_SLOW, ErrorCode.GRAMMAR_UNSUPPORTED)
 _WARM: Final = "warm"
 _SCHEMA: Final = '{"type": "object", "properties": {"a": {"enum": ["b", "c"]}, "d": {"type": "integer"}}}'
 _TAG: Final = f'{{"structures": [{{"begin": "<a", "schema": {_SCHEMA}, "end": ">"}}], "triggers": ["<a"]}}'
@@ -209,9 +206,6 @@ class Compiler:
         # Of the text as it came: what was closed, relaxed or written otherwise is not what was asked for.
         judge = Judge(job.spec) if job.kind == "json" and grammar.value is not None else None
         fault, texts = self._prover.prove(compiled, done.positions, judge)
-        if fault is None or (fault.path is None and fault.code in _LIMITS):
-            alone = functools.partial(heard.compiled, self._backends[done.backend], "json")
-            fault = slow_patterns.fault(grammar, self._prover, alone) or fault
         code = fault.code.value if fault is not None else ""
         self.proofs.append(Proof(compiled.backend, began_ns, time.time_ns(), code, texts))
         if fault is not None:
