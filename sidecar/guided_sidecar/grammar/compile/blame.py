@@ -10,10 +10,10 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from guided_contract.errors import ErrorCode, GuidedError
-from guided_contract.wire import Kind
+from guided_contract.wire import Backend, Kind
 from guided_grammar.json_schema import subschemas
 from guided_grammar.json_schema.keywords import CONSTRAINTS
-from guided_sidecar.grammar.compile import library_words
+from guided_sidecar.grammar.compile import heard
 from guided_sidecar.grammar.compile.proof_walk import Fault
 from guided_sidecar.grammar.compile.reading import Grammar
 from guided_sidecar.grammar.schema import patterns
@@ -33,19 +33,19 @@ _WORD: Final = re.compile(r"[A-Za-z$]+")
 Refuses = Callable[[Kind, str], bool]
 
 
-def explained(grammar: Grammar, said: str, refuses: Refuses, *, knows: bool) -> GuidedError:
+def explained(grammar: Grammar, backend: Backend, said: str, refuses: Refuses, *, knows: bool) -> GuidedError:
     """Turn a library's refusal into our error.
 
     Parameters
     ----------
     said
-        The library's words, behind its name.
+        The library's words.
     refuses
         Whether the library refuses another text.
     knows
         Whether the grammar is in the library's own language.
     """
-    reason = library_words.plain(said)
+    reason = f"{backend}: {heard.plain(said)}"
     for made in grammar.schemas:
         text = json.dumps(made.schema)
         if isinstance(made.schema, dict) and (grammar.kind == "json" or refuses("json", text)):

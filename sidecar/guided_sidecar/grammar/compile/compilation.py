@@ -147,7 +147,7 @@ class Compiler:
                     raise GuidedError(ErrorCode.GRAMMAR_COMPILE_MEMORY) from refusal
                 knows = job.kind == "grammar" and library(backend).own_language == language(job.spec)
                 refuses = functools.partial(self._is_refused, backend)
-                error = blame.explained(grammar, f"{backend}: {refusal}", refuses, knows=knows)
+                error = blame.explained(grammar, backend, str(refusal), refuses, knows=knows)
                 refusals.insert(0 if knows else len(refusals), error)
             except GuidedError as error:
                 if error.entry.retryable:  # says nothing about the grammar

@@ -15,7 +15,7 @@ from guided_grammar.backend import Compiled
 from guided_grammar.masks import words
 from guided_grammar.matching import Matcher, MatcherError, SpentError
 from guided_grammar.unique_items import follower
-from guided_sidecar.grammar.compile import library_words
+from guided_sidecar.grammar.compile import heard
 from guided_sidecar.grammar.compile.token_choice import Choice
 
 # CPU time for one mask, or for accepting one token. A rank that takes so long for one sequence holds up its
@@ -248,7 +248,7 @@ class Walk:
 
     def _given_up(self, error: MatcherError, step: int) -> Fault:
         """Return the fault where the library, and not the grammar, has come to its end."""
-        said = library_words.plain(error.said)
+        said = heard.plain(error.said)
         message = f"after {step} tokens, {self._compiled.backend} gives up: {said}"
         return Fault(ErrorCode.GRAMMAR_UNSUPPORTED, message)
 
