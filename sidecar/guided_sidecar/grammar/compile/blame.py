@@ -1,7 +1,7 @@
 """What a library's refusal is about: its code, and the path of the keyword that the library's words name.
 
 A schema that was read is valid: what a library does not take of it, the library cannot do. Of a regex that is
-so if Python reads it; of other grammars the library whose own language it is tells.
+so if Python or another library reads it; of other grammars the library's words tell, and the other one.
 """
 
 import json
@@ -28,12 +28,15 @@ _MEANT: Final = {
 # Each library's words for a schema that nothing meets, and for what it does not do.
 _EMPTY: Final = ("nsatisfiable", "must not be empty")
 _LIMIT: Final = ("support", "Unimplemented", "ignored")
+_WIDE: Final = frozenset(["anyOf", "enum", "patternProperties", "properties"])
 _WORD: Final = re.compile(r"[A-Za-z$]+")
 
 Refuses = Callable[[Kind, str], bool]
 
 
-def explained(grammar: Grammar, backend: Backend, said: str, refuses: Refuses, *, knows: bool) -> GuidedError:
+def explained(
+    grammar: Grammar, backend: Backend, said: str, refuses: Refuses, is_read: Callable[[], bool]
+) -> GuidedError:
     """Turn a library's refusal into our error.
 
     Parameters
@@ -42,8 +45,8 @@ def explained(grammar: Grammar, backend: Backend, said: str, refuses: Refuses, *
         The library's words.
     refuses
         Whether the library refuses another text.
-    knows
-        Whether the grammar is in the library's own language.
+    is_read
+        Whether another library reads the grammar: then it is not broken.
     """
     reason = f"{backend}: {heard.plain(said)}"
     for made in grammar.schemas:
@@ -58,9 +61,10 @@ def explained(grammar: Grammar, backend: Backend, said: str, refuses: Refuses, *
     is_limit = grammar.value is None or any(word in said for word in _LIMIT)
     if grammar.kind == "regex" and grammar.value is not None:
         broken = patterns.broken(grammar.value)
-        is_limit, reason = broken is None, f"the regex is broken: {broken}" if broken else reason
+        is_limit = broken is None or is_read()
+        reason = reason if is_limit else f"the regex is broken: {broken}"
     elif grammar.kind == "grammar":
-        is_limit = is_limit or not knows
+        is_limit = is_limit or is_read()
     code = ErrorCode.GRAMMAR_UNSUPPORTED if is_limit else ErrorCode.GRAMMAR_INVALID
     if grammar.kind == "structural_tag" and grammar.value is not None:
         return fault("$" if "structures" in grammar.value else "$.format", reason, code)
@@ -69,7 +73,23 @@ def explained(grammar: Grammar, backend: Backend, said: str, refuses: Refuses, *
 
 def proven(grammar: Grammar, found: Fault) -> GuidedError:
     """Turn what a walk found into our error."""
-    return GuidedError(found.code, found.message, path=found.path or ("$" if grammar.schemas else None))
+    path = found.path or ("$" if grammar.schemas else None)
+    message = found.message
+    if path == "$" and heard.MANY in message:
+        path = _widest(grammar)
+        message = f"{path}: {message}"
+    return GuidedError(found.code, message, path=path)
+
+
+def _widest(grammar: Grammar) -> str:
+    """Return the path of the keyword that gives the most alternatives in a grammar's schemas."""
+    found = [
+        (len(place.schema[keyword]), made.at(place.at(keyword)))
+        for made in grammar.schemas
+        for place in subschemas.walk(made.schema)
+        for keyword in _WIDE & place.schema.keys()
+    ]
+    return max(found, default=(0, "$"))[1]
 
 
 def _path(made: Form, said: str) -> str:

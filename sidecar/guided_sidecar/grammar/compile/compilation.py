@@ -147,7 +147,8 @@ class Compiler:
                     raise GuidedError(ErrorCode.GRAMMAR_COMPILE_MEMORY) from refusal
                 knows = job.kind == "grammar" and library(backend).own_language == language(job.spec)
                 refuses = functools.partial(self._is_refused, backend)
-                error = blame.explained(grammar, backend, str(refusal), refuses, knows=knows)
+                is_read = functools.partial(self._is_read_by_others, backend, job)
+                error = blame.explained(grammar, backend, str(refusal), refuses, is_read)
                 refusals.insert(0 if knows else len(refusals), error)
             except GuidedError as error:
                 if error.entry.retryable:  # says nothing about the grammar
@@ -191,6 +192,10 @@ class Compiler:
         for name in self._backends:
             with contextlib.suppress(BackendError):  # it does not take the tokenizer
                 yield self._backends[name]
+
+    def _is_read_by_others(self, backend: Backend, job: Job) -> bool:
+        others = (one for one in self._backends if one != backend)
+        return any(not self._is_refused(one, job.kind, job.spec) for one in others)
 
     def _is_refused(self, backend: Backend, kind: Kind, text: str) -> bool:
         try:
