@@ -133,17 +133,6 @@ def test_an_ambiguous_grammar_is_refused_or_cheap(
     assert max(map(min, zip(*walks, strict=True))) < 0.02
 
 
-def test_what_a_short_text_runs_into_is_found_on_any_machine(
-    monkeypatch: pytest.MonkeyPatch, compiler: Compiler
-) -> None:
-    """A busy one had spent the walk's time before the 300 letters that the ambiguity stands behind."""
-    monkeypatch.setattr(proof, "_FIRST_BUDGET_S", 0.0)
-    kind, spec = grammars.AMBIGUOUS["behind a long text"]
-    with pytest.raises(GuidedError) as refusal:
-        run(compiler, spec, kind=kind)
-    assert refusal.value.code == "grammar_slow"
-
-
 def accept_times(matcher: Any, tokens: Iterable[int]) -> list[float]:
     """Return the CPU seconds of each token until one is refused or takes too long."""
     times = []
@@ -157,20 +146,6 @@ def accept_times(matcher: Any, tokens: Iterable[int]) -> list[float]:
         if not accepted or times[-1] > 1:  # which fails; the next ones take minutes
             break
     return times
-
-
-@pytest.mark.parametrize("others", [3, 300])
-def test_a_slow_pattern_is_found_wherever_it_stands(compiler: Compiler, others: int) -> None:
-    """In a property that no walk need come to, and behind so many that the time for walks is over before."""
-    pattern = {"type": "string", "pattern": "^(?:(?:[a-zA-Z0-9_.-]){5,105}){0,100}$"}
-    properties = {f"p{number}": {"type": "boolean"} for number in range(others)}
-    schema = {"type": "object", "properties": {**properties, "slow": pattern}, "required": [*properties]}
-
-    with pytest.raises(GuidedError) as refusal:
-        run(compiler, schema, backends=["guidance"])
-
-    assert refusal.value.code in {"grammar_slow", "grammar_unsupported"}
-    assert refusal.value.path == "$.properties.slow.pattern", refusal.value.message
 
 
 @pytest.mark.parametrize("fills", [0, 2])

@@ -91,7 +91,8 @@ REFUSED: list[tuple[Any, str, str]] = [
                                      {"$ref": "#/$defs/u"}]},
                      "b": {"allOf": [{"type": "array", "items": {"type": "integer"}},
                                      {"$ref": "#/$defs/u"}]}},
-      "$defs": {"u": {"type": "array", "uniqueItems": True}}}, "unsupported", "$.$defs.u.uniqueItems"),
+      "$defs": {"u": {"type": "array", "uniqueItems": True}}},
+     "unsupported", "$.properties.a.allOf[0].uniqueItems"),
     # A leap second is a time, though no time that is generated.
     ({"oneOf": [{"const": "23:59:60Z"}, {"type": "string", "format": "time"}]},
      "unsupported", "$.oneOf[1]"),

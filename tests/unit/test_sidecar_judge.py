@@ -20,7 +20,11 @@ DRAFT_7 = "http://json-schema.org/draft-07/schema#"
             "$.$defs['a b'].minimum",
         ),
         ({"allOf": [{"$ref": "#/$defs/a"}, {}], "$defs": {"a": {"const": 1}}}, "2", "$.$defs.a.const"),
-        ({"$id": "https://x/y", "$ref": "z", "$defs": {"a": {"$id": "z", "type": "null"}}}, "2", "$.$ref"),
+        (
+            {"$id": "https://x/y", "$ref": "z", "$defs": {"a": {"$id": "z", "type": "null"}}},
+            "2",
+            "$.$defs.a.type",
+        ),
         ({"required": ["a"], "type": "object"}, "{}", "$.required"),
         ({"anyOf": [{"type": "null"}, {"type": "string"}]}, "1", "$.anyOf"),
         ({"$schema": DRAFT_7, "items": [{"type": "null"}]}, "[1]", "$.items[0].type"),

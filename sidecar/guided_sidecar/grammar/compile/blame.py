@@ -1,40 +1,37 @@
 """What a library's refusal is about: its code, and the path of the keyword that the library's words name.
 
 A schema that was read is valid: what a library does not take of it, the library cannot do. Of a regex that is
-so if Python reads it; of other grammars the library's words tell.
+so if Python or another library reads it; of other grammars the library's words tell, and the other one.
 """
 
+import json
 import re
 from collections.abc import Callable
 from typing import Any, Final
 
 from guided_contract.errors import ErrorCode, GuidedError
-from guided_contract.wire import Backend
+from guided_contract.wire import Backend, Kind
 from guided_grammar.json_schema import subschemas
 from guided_grammar.json_schema.keywords import CONSTRAINTS
-from guided_sidecar.grammar.compile import library_words
-from guided_sidecar.grammar.compile.proof_faults import Fault
+from guided_sidecar.grammar.compile import heard
+from guided_sidecar.grammar.compile.proof_walk import Fault
 from guided_sidecar.grammar.compile.reading import Grammar
 from guided_sidecar.grammar.schema import patterns
 from guided_sidecar.grammar.schema.faults import fault
 from guided_sidecar.grammar.schema.origins import PARTLY, Form
 
-# Each library's words for a schema that nothing meets.
 # What a library says of keywords that it does not name, or of which it names others.
 _MEANT: Final = {
     "min/maxProperties": "minProperties maxProperties",
     "empty range": "minimum maximum exclusiveMinimum exclusiveMaximum",
 }
+# Each library's words for a schema that nothing meets, and for what it does not do.
 _EMPTY: Final = ("nsatisfiable", "must not be empty")
+_LIMIT: Final = ("support", "Unimplemented", "ignored")
 _WIDE: Final = frozenset(["anyOf", "enum", "patternProperties", "properties"])
-_MOST: Final = 64  # alternatives, of which a few such keywords are too many
 _WORD: Final = re.compile(r"[A-Za-z$]+")
-_MANY: Final = (
-    "some hundreds of alternatives may be open at one place, and it has more: require the names that always "
-    "come, or split it into parts of their own"
-)
 
-Refuses = Callable[[Any, bool], bool]
+Refuses = Callable[[Kind, str], bool]
 
 
 def explained(
@@ -47,23 +44,22 @@ def explained(
     said
         The library's words.
     refuses
-        Whether the library refuses one of the grammar's schemas alone: in its normal form, closed or not.
+        Whether the library refuses another text.
     is_read
-        Whether another library reads the text: then it is not broken.
+        Whether another library reads the grammar: then it is not broken.
     """
-    reason = f"{backend}: {library_words.plain(said)}"
+    reason = f"{backend}: {heard.plain(said)}"
     for made in grammar.schemas:
-        if isinstance(made.schema, dict) and (grammar.kind == "json" or refuses(made.schema, True)):
+        text = json.dumps(made.schema)
+        if isinstance(made.schema, dict) and (grammar.kind == "json" or refuses("json", text)):
             path = _path(made, said)
             if not any(words in said for words in _EMPTY):
                 return fault(path, reason, ErrorCode.GRAMMAR_UNSUPPORTED)
-            if refuses(made.schema, False):
+            if refuses("json", text):  # and not only with its objects closed
                 return fault(path, "no value meets the schema", ErrorCode.GRAMMAR_DEAD_END)
             return fault(path, PARTLY, ErrorCode.GRAMMAR_UNSUPPORTED)
-    is_limit = "support" in said or "Unimplemented" in said or "ignored" in said
-    if grammar.value is None:  # what was broken was refused when it was read
-        is_limit = True
-    elif grammar.kind == "regex":
+    is_limit = grammar.value is None or any(word in said for word in _LIMIT)
+    if grammar.kind == "regex" and grammar.value is not None:
         broken = patterns.broken(grammar.value)
         is_limit = broken is None or is_read()
         reason = reason if is_limit else f"the regex is broken: {broken}"
@@ -71,17 +67,29 @@ def explained(
         is_limit = is_limit or is_read()
     code = ErrorCode.GRAMMAR_UNSUPPORTED if is_limit else ErrorCode.GRAMMAR_INVALID
     if grammar.kind == "structural_tag" and grammar.value is not None:
-        path = "$" if "structures" in grammar.value else "$.format"
-        return fault(path, reason, code)
+        return fault("$" if "structures" in grammar.value else "$.format", reason, code)
     return GuidedError(code, reason)
 
 
 def proven(grammar: Grammar, found: Fault) -> GuidedError:
     """Turn what a walk found into our error."""
-    if found.path is None and library_words.ALTERNATIVES in found.message:
+    path = found.path or ("$" if grammar.schemas else None)
+    message = found.message
+    if path == "$" and heard.MANY in message:
         path = _widest(grammar)
-        return GuidedError(found.code, f"{path}: {_MANY}" if path else found.message, path=path)
-    return GuidedError(found.code, found.message, path=found.path or ("$" if grammar.schemas else None))
+        message = f"{path}: {message}"
+    return GuidedError(found.code, message, path=path)
+
+
+def _widest(grammar: Grammar) -> str:
+    """Return the path of the keyword that gives the most alternatives in a grammar's schemas."""
+    found = [
+        (len(place.schema[keyword]), made.at(place.at(keyword)))
+        for made in grammar.schemas
+        for place in subschemas.walk(made.schema)
+        for keyword in _WIDE & place.schema.keys()
+    ]
+    return max(found, default=(0, "$"))[1]
 
 
 def _path(made: Form, said: str) -> str:
@@ -89,31 +97,20 @@ def _path(made: Form, said: str) -> str:
     said = next((keywords for phrase, keywords in _MEANT.items() if phrase in said), said)
     words = CONSTRAINTS.intersection(_WORD.findall(said)) - {"type"}
     is_empty = any(one in said for one in _EMPTY)
-    best, found = 0, "$"
+
+    def weight(keyword: str, value: Any) -> int:
+        if is_empty and value == []:
+            return 1 << 30
+        if keyword == "pattern" and value in said:
+            return 2 + len(value)
+        if keyword == "patternProperties" and any(name in said for name in value):
+            return 2
+        return int(keyword in words)
+
+    only = [keyword for keyword in made.schema if keyword in CONSTRAINTS]
+    best, found = 0, subschemas.step("$", only[0]) if len(only) == 1 else "$"
     for place in subschemas.walk(made.schema):
         for keyword, value in place.schema.items():
-            weight = 1 if keyword in words else 0
-            if keyword == "pattern" and value in said:
-                weight = 2 + len(value)
-            if keyword == "patternProperties" and any(name in said for name in value):
-                weight = 2
-            if is_empty and value == []:
-                weight = 1 << 30
-            if weight > best:
-                best, found = weight, place.at(keyword)
-    only = [keyword for keyword in made.schema if keyword in CONSTRAINTS]
-    if not best and len(only) == 1:
-        found = subschemas.step("$", only[0])
+            if (more := weight(keyword, value)) > best:
+                best, found = more, place.at(keyword)
     return made.at(found)
-
-
-def _widest(grammar: Grammar) -> str | None:
-    """Return the path of the keyword that gives the most alternatives in a grammar's schemas."""
-    found = [
-        (len(place.schema[keyword]), inner.at(place.at(keyword)))
-        for inner in grammar.schemas
-        for place in subschemas.walk(inner.schema)
-        for keyword in _WIDE & place.schema.keys()
-        if len(place.schema[keyword]) > _MOST
-    ]
-    return max(found)[1] if found else "$" if grammar.schemas else None

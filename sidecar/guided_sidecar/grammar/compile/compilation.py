@@ -3,11 +3,10 @@
 import contextlib
 import functools
 import itertools
-import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -26,7 +25,6 @@ from guided_sidecar.grammar.compile import (
     reading,
     routing,
     sharing,
-    slow_patterns,
 )
 from guided_sidecar.grammar.compile.allowance import WHOLE, Allowance
 from guided_sidecar.grammar.compile.instance_check import Judge
@@ -37,7 +35,6 @@ from guided_sidecar.grammar.schema import limits
 from guided_sidecar.grammar.worker_errors import ran_out_of_memory
 from guided_sidecar.grammar.worker_messages import Compiled, Done, Job, Meanwhile, Proof, Unenforced
 
-_LIMITS: Final = (ErrorCode.GRAMMAR_SLOW, ErrorCode.GRAMMAR_UNSUPPORTED)
 _WARM: Final = "warm"
 _SCHEMA: Final = '{"type": "object", "properties": {"a": {"enum": ["b", "c"]}, "d": {"type": "integer"}}}'
 _TAG: Final = f'{{"structures": [{{"begin": "<a", "schema": {_SCHEMA}, "end": ">"}}], "triggers": ["<a"]}}'
@@ -69,8 +66,8 @@ class Compiler:
         self._prover = Prover(words.tokens, frozenset().union(*ends))
         self._folder = folder
         self.proofs: list[Proof] = []
-        # Of the job that is being done: what its grammar does without, and whom to tell of it.
-        self._unenforced: list[Unenforced] = []
+        # Of the job that is being done: when it began, and whom to tell of it.
+        self._start_ns = 0
         self._tell: Callable[[Meanwhile], None] = lambda _message: None
 
     def warm(self) -> None:
@@ -109,93 +106,70 @@ class Compiler:
         GuidedError
             The grammar is refused; grammar_compile_memory also where a library said so in its own words.
         """
-        self.proofs, self._unenforced, self._tell = [], [], tell
-        start = time.perf_counter_ns()
+        self.proofs, self._tell, self._start_ns = [], tell, time.perf_counter_ns()
         if job.tokenizer not in ({}, self._tokenizer):  # its key is for the one that a template before us had
             message = "the tokenizer has changed on the Hugging Face hub since the pod started"
             raise GuidedError(ErrorCode.GRAMMAR_SERVICE_UNAVAILABLE, message)
-        job = msgspec.structs.replace(job, spec=limits.canonical(job.kind, job.spec, job.limits))
-        return self._allowing(job, start) if job.allows else self._enforcing(job, start)
-
-    def _allowing(self, job: Job, start: int) -> Done:
-        """Compile what is enforced of a grammar, else all of it as upstream does."""
+        job = asked = msgspec.structs.replace(job, spec=limits.canonical(job.kind, job.spec, job.limits))
+        if not job.allows:
+            return self._enforced(job, [])
         allowance = Allowance(job.kind, job.spec)
-        spec: str | None = job.spec
-        while spec is not None:
-            self._unenforced = [*allowance.taken]
+        while True:
             try:
-                return self._enforcing(msgspec.structs.replace(job, spec=spec), start)
+                return self._enforced(job, allowance.taken)
             except GuidedError as error:
                 if not allowance.covers(error):
                     raise
-                spec = allowance.without(error)
-        self._unenforced = [WHOLE]
-        return self._first(job, Grammar(job.kind, None, []), job.backends, start)
+                if (spec := allowance.without(error)) is None:  # all of it as upstream does
+                    return self._first(asked, Grammar(job.kind, None, []), job.backends, [WHOLE])
+                job = msgspec.structs.replace(job, spec=spec)
 
-    def _enforcing(self, job: Job, start: int) -> Done:
+    def _enforced(self, job: Job, unenforced: list[Unenforced]) -> Done:
+        """Compile what is left of a text, and say what it does without."""
         grammar = reading.read(job)
         try:
-            return self._first(job, grammar, routing.order(job, grammar), start)
+            return self._first(job, grammar, routing.order(job, grammar), unenforced)
         except GuidedError as error:
             raise reading.told(grammar, error) from error
 
-    def _first(self, job: Job, grammar: Grammar, order: Iterable[Backend], start: int) -> Done:
+    def _first(
+        self, job: Job, grammar: Grammar, order: Iterable[Backend], unenforced: list[Unenforced]
+    ) -> Done:
         """Return what the first of several backends makes of a grammar that takes it."""
         refusals: list[GuidedError] = []
         for backend in order:
             if refusals:
                 self._tell(worker_messages.fell_back(_clearest(refusals)))
             try:
-                meant, positions = library_texts.of(job, grammar, backend)
-                compiled = heard.compiled(self._backends[backend], job.kind, meant)
-                loads = sharing.loads(job, compiled, positions, self._folder)
-                took_ns = time.perf_counter_ns() - start
-                done = msgspec.structs.replace(loads, unenforced=self._unenforced, compile_ns=took_ns)
-                if not job.is_proven:
-                    return done
-                self._tell(Compiled(done=done))
-                return self._proven(job, grammar, compiled, done)
+                return self._compiled(job, grammar, backend, unenforced)
             except BackendError as refusal:
                 if ran_out_of_memory(str(refusal)):
                     raise GuidedError(ErrorCode.GRAMMAR_COMPILE_MEMORY) from refusal
-                error = self._explained(job, grammar, backend, refusal)
-                refusals.insert(0 if _knows(backend, job) else len(refusals), error)
+                knows = job.kind == "grammar" and library(backend).own_language == language(job.spec)
+                refuses = functools.partial(self._is_refused, backend)
+                is_read = functools.partial(self._is_read_by_others, backend, job)
+                error = blame.explained(grammar, backend, str(refusal), refuses, is_read)
+                refusals.insert(0 if knows else len(refusals), error)
             except GuidedError as error:
                 if error.entry.retryable:  # says nothing about the grammar
                     raise
                 refusals.append(error)
         # Of a tag as a whole: it says nothing of the schemas in it.
         if job.kind == "structural_tag" and refusals[0].path == "$.format":
-            refusals = [*routing.refused(job.backends, grammar), *refusals]
+            lacking = routing.missing(job.backends, grammar)
+            refusals[:0] = [] if lacking is None else [lacking]
         raise _clearest(refusals)
 
-    def _usable(self) -> Iterator[GrammarBackend]:
-        for name in self._backends:
-            with contextlib.suppress(BackendError):  # it does not take the tokenizer
-                yield self._backends[name]
-
-    def _explained(self, job: Job, grammar: Grammar, backend: Backend, refusal: BackendError) -> GuidedError:
-        """Turn a library's refusal into our error."""
-
-        def refuses(part: Any, is_closed: bool) -> bool:  # noqa: FBT001 - a table's function
-            text = library_texts.of_schema(part, job, backend)[0] if is_closed else json.dumps(part)
-            return self._is_refused("json", text, backend)
-
-        def is_read() -> bool:
-            others = (one for one in self._backends if one != backend)
-            return not all(self._is_refused(job.kind, job.spec, one) for one in others)
-
-        return blame.explained(grammar, backend, str(refusal), refuses, is_read)
-
-    def _is_refused(self, kind: Kind, text: str, backend: Backend) -> bool:
-        try:
-            heard.compiled(self._backends[backend], kind, text)
-        except BackendError:
-            return True
-        return False
-
-    def _proven(self, job: Job, grammar: Grammar, compiled: CompiledGrammar, done: Done) -> Done:
-        """Prove what was compiled; where that refuses it, its artefact goes."""
+    def _compiled(self, job: Job, grammar: Grammar, backend: Backend, unenforced: list[Unenforced]) -> Done:
+        """Compile a grammar with one library, have ranks load it, and prove it."""
+        meant, positions = library_texts.of(job, grammar, backend)
+        compiled = heard.compiled(self._backends[backend], job.kind, meant)
+        loads = sharing.loads(job, compiled, positions, self._folder)
+        took_ns = time.perf_counter_ns() - self._start_ns
+        done = msgspec.structs.replace(loads, unenforced=[*unenforced], compile_ns=took_ns)
+        if not job.is_proven:
+            return done
+        self._tell(Compiled(done=done))
         began_ns = time.perf_counter_ns()
         try:
             self._prove(job, grammar, compiled, done)
@@ -209,18 +183,26 @@ class Compiler:
         # Of the text as it came: what was closed, relaxed or written otherwise is not what was asked for.
         judge = Judge(job.spec) if job.kind == "json" and grammar.value is not None else None
         fault, texts = self._prover.prove(compiled, done.positions, judge)
-        if fault is None or (fault.path is None and fault.code in _LIMITS):
-            alone = functools.partial(heard.compiled, self._backends[done.backend], "json")
-            fault = slow_patterns.fault(grammar, self._prover, alone) or fault
         code = fault.code.value if fault is not None else ""
         self.proofs.append(Proof(compiled.backend, began_ns, time.time_ns(), code, texts))
         if fault is not None:
             raise blame.proven(grammar, fault)
 
+    def _usable(self) -> Iterator[GrammarBackend]:
+        for name in self._backends:
+            with contextlib.suppress(BackendError):  # it does not take the tokenizer
+                yield self._backends[name]
 
-def _knows(backend: Backend, job: Job) -> bool:
-    """Return whether a grammar is in a library's own language: it knows whether one is broken."""
-    return job.kind == "grammar" and library(backend).own_language == language(job.spec)
+    def _is_read_by_others(self, backend: Backend, job: Job) -> bool:
+        others = (one for one in self._backends if one != backend)
+        return any(not self._is_refused(one, job.kind, job.spec) for one in others)
+
+    def _is_refused(self, backend: Backend, kind: Kind, text: str) -> bool:
+        try:
+            heard.compiled(self._backends[backend], kind, text)
+        except BackendError:
+            return True
+        return False
 
 
 def _clearest(refusals: list[GuidedError]) -> GuidedError:

@@ -16,7 +16,6 @@ from importlib import metadata
 from typing import NoReturn
 
 from guided_contract import backends, processes
-from guided_contract.config import PodConfig
 from guided_grammar.backend import Threads
 from guided_grammar.registry import Backends
 from guided_sidecar import settings
@@ -24,7 +23,6 @@ from guided_sidecar.grammar import trust, worker_messages
 from guided_sidecar.grammar.capacity import Capacity
 from guided_sidecar.grammar.compile import imports, vocabulary, worker
 from guided_sidecar.grammar.compile.compilation import Compiler
-from guided_sidecar.settings import Settings
 
 
 class Template:
@@ -34,19 +32,17 @@ class Template:
     ----------
     control
         Its end of the packet socket.
-    configuration
-        The sidecar's settings.
+    jobs_per_worker, threads
+        A worker's limits.
     compiler
         What every worker inherits, warm.
-    threads
-        Of one compile.
     """
 
     def __init__(
-        self, control: socket.socket, configuration: Settings, compiler: Compiler, threads: int
+        self, control: socket.socket, jobs_per_worker: int, threads: int, compiler: Compiler
     ) -> None:
         self._control = control
-        self._settings = configuration
+        self._jobs_per_worker = jobs_per_worker
         self._threads = threads
         self._compiler = compiler
 
@@ -95,7 +91,7 @@ class Template:
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             self._control.close()
             ours.close()
-            limits = worker.Limits(self._settings.jobs_per_worker, self._threads)
+            limits = worker.Limits(self._jobs_per_worker, self._threads)
             worker.run(theirs, stderr, self._compiler, limits)
         except BaseException:  # noqa: BLE001 - whatever happens, a worker never returns into the template's loop
             traceback.print_exc()
@@ -127,7 +123,8 @@ def main() -> None:
         imports.without_torch()
     words = vocabulary.load(pod)
     threads = Capacity.of_this_container(pod.guided_decoding.compile).threads
-    compiler = _compiler(pod, words, threads)
+    compiler = Compiler(Backends(words, Threads(compile=threads)), words, pod.grammars_folder)
+    compiler.warm()
     # Objects that exist now are not looked at by a worker's collector: their pages stay shared.
     gc.collect()
     gc.freeze()
@@ -138,7 +135,7 @@ def main() -> None:
         resident_bytes=worker.resident_bytes(),
     )
     control.send(worker_messages.packet(ready))
-    Template(control, configuration, compiler, threads).serve()
+    Template(control, configuration.jobs_per_worker, threads, compiler).serve()
 
 
 def _version(name: str) -> str:
@@ -148,12 +145,6 @@ def _version(name: str) -> str:
     except metadata.PackageNotFoundError:
         found = None
     return found or trust.UNKNOWN
-
-
-def _compiler(pod: PodConfig, words: vocabulary.Vocabulary, threads: int) -> Compiler:
-    compiler = Compiler(Backends(words, Threads(compile=threads)), words, pod.grammars_folder)
-    compiler.warm()
-    return compiler
 
 
 if __name__ == "__main__":

@@ -17,7 +17,6 @@ import jsonschema
 import referencing
 
 from guided_grammar.json_schema import subschemas
-from guided_grammar.json_schema.subschemas import ROOT, JsonPath
 
 _BUDGET_S: Final = 0.02  # of CPU time for one text: Python's own regexes can take for ever
 
@@ -69,25 +68,11 @@ class Judge:
             raise
         except Exception:  # noqa: BLE001 - a reference to what is no schema, a regex that Python has not, ...
             return None
-        return None if violated is None else self._path(list(violated.absolute_schema_path))
-
-    def _path(self, keys: list[Any]) -> str:
-        """Return where a keyword stands; `keys` lead there, without the references on the way."""
-        path, node = ROOT, self._schema
-        for key in keys:
-            followed: set[str] = set()
-            while isinstance(node, dict) and key not in node:
-                reference = node.get("$ref")
-                if not isinstance(reference, str) or reference in followed:
-                    return str(JsonPath(path, "$ref") if reference else path)
-                followed.add(reference)
-                try:
-                    node = subschemas.referred(self._schema, reference)
-                except LookupError:  # an anchor, or an address
-                    return str(JsonPath(path, "$ref"))
-                path = subschemas.way(self._schema, reference)
-            path, node = JsonPath(path, key), node[key]
-        return str(path)
+        if violated is None:
+            return None
+        there = (place for place in subschemas.walk(self._schema) if place.schema is violated.schema)
+        place = next(there, None)  # none where a reference leads below no keyword
+        return "$" if place is None else place.at(str(violated.validator))
 
 
 @functools.cache

@@ -5,51 +5,45 @@ from typing import Any, Final
 
 from guided_contract.choices import BOUND
 from guided_contract.counting import Position
-from guided_contract.errors import ErrorCode, GuidedError
+from guided_contract.errors import ErrorCode
 from guided_contract.wire import Backend
 from guided_grammar.json_schema import subschemas
 from guided_grammar.registry import library
 from guided_sidecar.grammar.compile import followed, tagged
 from guided_sidecar.grammar.compile.reading import Grammar
 from guided_sidecar.grammar.schema import additional_properties, spelling
-from guided_sidecar.grammar.schema.origins import Form
+from guided_sidecar.grammar.schema.faults import fault
 from guided_sidecar.grammar.worker_messages import Job
 
 Relaxed = tuple[str, list[Position]]  # the text to compile, and what ranks follow beside it
 
+_UNSUPPORTED: Final = ErrorCode.GRAMMAR_UNSUPPORTED
 _UNIQUE: Final = "uniqueItems"
 _REASON: Final = (
-    "it is supported only over an enum of a few values and over strings and numbers without bounds, "
-    "where no other schema holds of the same array"
+    "uniqueItems is supported only over an enum of a few values and over strings and numbers without "
+    "maxLength, pattern or bounds, where no other schema holds of the same array"
 )
 _IN_TAGS: Final = "; in a structural tag, only where the text before a value tells that it begins"
 
 
 def of(job: Job, grammar: Grammar, backend: Backend) -> Relaxed:
     """Return what a library is to compile of a grammar; of one that was not read its text as it came."""
-    if grammar.value is None:
+    if grammar.value is None or not grammar.schemas:
         return job.spec, []
-    if job.kind == "structural_tag":
+    left: list[Any] = []
+    if job.kind == "json":
+        relaxed = followed.split(_meant(grammar.value, job, backend), backend)
+        left.append(relaxed.schema)
+    else:
         tag = subschemas.with_each_of_tag(grammar.value, lambda _, form: _meant(form, job, backend))
         is_split = job.kind in library(backend).first_for  # of which tagged.py knows what it takes
         relaxed = tagged.split(tag, backend) if is_split else followed.Followed(tag, [])
-        left = list[Any]()
         subschemas.with_each_of_tag(relaxed.schema, lambda _, schema: left.append(schema))
-        for made, schema in zip(grammar.schemas, left, strict=True):
-            _check_unique(made, schema, f"{_REASON}{_IN_TAGS}")
-        return json.dumps(relaxed.schema), relaxed.positions
-    if job.kind != "json":
-        return job.spec, []
-    text, positions = of_schema(grammar.value, job, backend)
-    if f'"{_UNIQUE}"' in text:
-        _check_unique(grammar.schemas[0], json.loads(text), _REASON)
-    return text, positions
-
-
-def of_schema(form: Any, job: Job, backend: Backend) -> Relaxed:
-    """Return what a library is to compile of a schema's normal form."""
-    relaxed, positions = followed.split(_meant(form, job, backend), backend)
-    return json.dumps(relaxed), positions
+    for made, schema in zip(grammar.schemas, left, strict=True):
+        if any(_UNIQUE in part for part in subschemas.within(schema)):  # what no library enforces
+            path = made.at(subschemas.find(schema, _UNIQUE))
+            raise fault(path, _REASON if job.kind == "json" else f"{_REASON}{_IN_TAGS}", _UNSUPPORTED)
+    return json.dumps(relaxed.schema), relaxed.positions
 
 
 def whitespace(job: Job) -> int | None:
@@ -57,13 +51,6 @@ def whitespace(job: Job) -> int | None:
     if job.kind == "structural_tag" and job.whitespace is not None:
         return max(job.whitespace, BOUND)  # else what a tag has of its own between two calls would go, too
     return job.whitespace if job.kind in ("json", "json_object") else None
-
-
-def _check_unique(made: Form, left: Any, reason: str) -> None:
-    """Refuse what is left of uniqueItems: no library enforces it."""
-    if (found := subschemas.find(left, _UNIQUE)) is not None:
-        path = made.at(found)
-        raise GuidedError(ErrorCode.GRAMMAR_UNSUPPORTED, f"{path}: {reason}", path=path)
 
 
 def _meant(form: Any, job: Job, backend: Backend) -> Any:

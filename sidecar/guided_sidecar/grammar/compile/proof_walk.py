@@ -1,9 +1,10 @@
-"""One random text of a compiled grammar, and what it costs to come there."""
+"""One text of a compiled grammar, chosen token by token, and what it costs to come there."""
 
 import itertools
 import random
+import re
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -14,22 +15,32 @@ from guided_grammar.backend import Compiled
 from guided_grammar.masks import words
 from guided_grammar.matching import Matcher, MatcherError, SpentError
 from guided_grammar.unique_items import follower
-from guided_sidecar.grammar.compile import library_words, proof_faults
-from guided_sidecar.grammar.compile.proof_faults import SLOW_S, Fault
-from guided_sidecar.grammar.compile.token_choice import TokenChoice
+from guided_sidecar.grammar.compile import heard
+from guided_sidecar.grammar.compile.token_choice import Choice
 
-_SHORT: Final = 512
+# CPU time for one mask, or for accepting one token. A rank that takes so long for one sequence holds up its
+# whole batch: a forward pass takes about as long, and real schemas take a thousandth.
+SLOW_S: Final = 0.01
 _REPEATED_BYTES: Final = 512  # for which one token is repeated
 _SLOW_REPEATING_S: Final = 0.1  # CPU time for all of them
-_FIRST_REPEATS: Final = 16  # after twice as many, a token whose cost does not grow is repeated no more
-_GROWTH: Final = 1.5
-_MOST_TAKEN: Final = 8  # tokens that are passed over since another walk has taken them
 _LONG_S: Final = _SLOW_REPEATING_S / _REPEATED_BYTES
+_FIRST_REPEATS: Final = 32  # and each doubling of them: a token whose cost has not grown is repeated no more
+_GROWTH: Final = 1.5
 _MOST_PLACES: Final = 6  # that are looked at for some where a token may be repeated
 _ENOUGH: Final = 2
-_DEAD_END: Final = "NoExtension"  # llguidance's word for a dead end
-_TURN_EVERY: Final = 4  # steps in a string: letters alone end no address, nor digits a date
+_REPEATS_BUDGET_S: Final = 0.01  # of a walk's repeats, beyond which none is begun
 _OTHERS: Final = 3  # tokens at one place, beside the one that was taken there
+_TURN_EVERY: Final = 4  # steps in a string: letters alone end no address, nor digits a date
+_DEAD_END: Final = "NoExtension"  # llguidance's word for a dead end
+_ESCAPE: Final = re.compile(rb"\\.", re.DOTALL)
+
+
+class Fault(NamedTuple):
+    """Why a grammar is refused; fields as in errors.GuidedError."""
+
+    code: ErrorCode
+    message: str
+    path: str | None = None
 
 
 class _Step(NamedTuple):
@@ -45,14 +56,10 @@ class Walk:
 
     Parameters
     ----------
-    choice, tokens
-        The tokenizer's; a token that ends a text has none.
     positions
         What ranks follow beside the grammar: the walk keeps to it as they do.
     play
         After how many steps it takes what ends it.
-    taken
-        The tokens that earlier walks of this grammar took: while it plays, this one takes others if it can.
 
     Attributes
     ----------
@@ -60,93 +67,105 @@ class Walk:
         What it wrote, if it came to its end.
     """
 
-    def __init__(  # noqa: PLR0913, PLR0917 - what a walk needs, put together once
+    def __init__(
         self,
-        choice: TokenChoice,
-        tokens: Callable[[int], bytes],
+        choice: Choice,
         compiled: Compiled,
         positions: Sequence[Position],
         chooser: random.Random,
         play: int,
-        taken: Collection[int],
     ) -> None:
         self.text: bytes | None = None
         self._choice = choice
-        self._tokens = tokens
         self._compiled = compiled
-        self._matcher = compiled.matcher()
         self._mask: Any = np.empty((1, words(compiled.vocab_size)), dtype=np.int32)  # [1, words]
         # Without Positions the text may be none that could be followed: a regex's, an EBNF grammar's.
         self._beside = follower(positions)
-        self._start = self._beside.start if self._beside is not None else None
         self._chooser = chooser
         self._play = play
-        self._taken = taken
         self._steps: list[_Step] = []
         self._gave_up: MatcherError | None = None  # why the library could not make the last mask
-
-    def fault(self, most_steps: int, until_s: float, patience_s: float = 0.0) -> Fault | None:
-        """Walk to the end, or for so many steps, or until this thread has had so much CPU time.
-
-        Within the first _SHORT steps it has `patience_s` more: how far it comes is else the machine's to say.
-        """
-        where, text, is_in_string, is_escaped = self._start, b"", False, False
-        for step in range(most_steps):
-            if (slow := self._fill(self._matcher)) > SLOW_S:
-                return proof_faults.slow_mask(step, slow)
-            chosen = self._choose(where, ends_soon=step >= self._play, is_in_string=is_in_string)
-            if chosen is None:
-                return self._end(step)
-            token, where = chosen
-            if fault := self._accept(token, where):
-                return fault
-            data = self._tokens(token)
-            is_in_string, is_escaped = _string_after(data, is_in_string, is_escaped)
-            text += data
-            if self._matcher.is_terminated():
-                self.text = text
-                return None
-            if time.thread_time() > until_s + (patience_s if step < _SHORT else 0.0):
-                return None
-        return None
-
-    def given_up(self, error: MatcherError, step: int | None = None) -> Fault:
-        """Return the fault where the library, and not the grammar, has come to its end."""
-        after = len(self._steps) if step is None else step
-        message = (
-            f"after {after} tokens, {self._compiled.backend} gives up: {library_words.plain(error.said)}"
-        )
-        return Fault(ErrorCode.GRAMMAR_UNSUPPORTED, message)
-
-    def _end(self, step: int) -> Fault:
-        """Return the fault of a step that no token can follow."""
-        if self._gave_up is None or _DEAD_END in self._gave_up.said:
-            return proof_faults.dead_end(step)
-        return self.given_up(self._gave_up, step)
 
     @property
     def tokens(self) -> list[int]:
         """What it took so far."""
         return [step.token for step in self._steps]
 
-    def repeated_fault(self, until_s: float) -> Fault | None:
+    def fault(self, most_steps: int, budget_s: float) -> Fault | None:
+        """Walk to the end, or for so many steps, or so much CPU time; then repeat tokens on the way."""
+        try:
+            return self._walked(most_steps, time.thread_time() + budget_s) or self._repeated()
+        except MatcherError as error:  # what it took before it cannot take again: it has used up what it may
+            return self._given_up(error, len(self._steps))
+
+    def _walked(self, most_steps: int, until_s: float) -> Fault | None:
+        matcher, text = self._compiled.matcher(), b""
+        for step in range(most_steps):
+            if (took_s := self._fill(matcher)) > SLOW_S:
+                return _slow(step, "computing the next token mask", took_s)
+            chosen = self._choose(self._where(step), text)
+            if chosen is None:
+                return self._dead_end(step)
+            token, where = chosen
+            took_s, is_allowed = _timed(matcher, token)
+            if not is_allowed:
+                self._fill(matcher)
+                return self._dead_end(step, "it rejects a token that its mask allows")
+            self._steps.append(_Step(token, where, took_s))
+            if took_s > SLOW_S and (took_s := self._again(self.tokens)) > SLOW_S:
+                return _slow(step, "accepting the next one", took_s)
+            text += self._choice.texts[token]
+            if matcher.is_terminated():
+                self.text = text
+                break
+            if time.thread_time() > until_s:
+                break
+        return None
+
+    def _where(self, step: int) -> Any:
+        """Return where what ranks follow stands after so many steps."""
+        if step:
+            return self._steps[step - 1].where
+        return self._beside.start if self._beside is not None else None
+
+    def _choose(self, where: Any, text: bytes) -> tuple[int, Any] | None:
+        ends_soon = len(self._steps) >= self._play
+        is_in_string = _ESCAPE.sub(b"", text).count(b'"') % 2 == 1
+        is_turning = ends_soon and is_in_string and len(self._steps) % _TURN_EVERY == 0
+        for token in self._choice.among(
+            self._mask[0],
+            self._chooser,
+            ends_soon=ends_soon,
+            is_in_string=is_in_string,
+            is_turning=is_turning,
+        ):
+            if self._beside is None:
+                return token, None
+            if (after := self._beside.advance(where, self._choice.texts[token])) is not None:
+                return token, after
+        return None
+
+    def _repeated(self) -> Fault | None:
         """Repeat tokens where the walk came through, first where it took longest.
 
-        After so much CPU time of this thread no other token is tried; one is: what is slow has spent it.
         An ambiguous grammar takes ever longer for the same text once more, and a model may write just that.
+        After so much CPU time of this thread no other token is tried; one is: what is slow has spent it.
         """
+        until_s = time.thread_time() + _REPEATS_BUDGET_S
         repeated = tried = 0
-        written = [index for index, token in enumerate(self.tokens) if self._tokens(token)]
+        written = [index for index, step in enumerate(self._steps) if self._choice.texts[step.token]]
         by_cost = sorted(written, key=lambda index: -self._steps[index].took_s)
         # The last place first: an ambiguity that a text runs into is as long as the text.
         for index in itertools.islice(dict.fromkeys([*written[-1:], *by_cost]), _MOST_PLACES):
             self._fill(self._replay(index))
-            others = itertools.islice(
-                self._choice.among(self._mask[0], self._chooser, ends_soon=False), _OTHERS
+            allowed = self._choice.among(
+                self._mask[0], self._chooser, ends_soon=False, is_in_string=False, is_turning=False
             )
-            own = self.tokens[: index + 1]
-            cycles = [(index, (token,)) for token in dict.fromkeys([own[-1], *others])]
-            for start, cycle in [*cycles, (max(0, index - 1), tuple(own[-2:]))]:
+            own = self.tokens[max(0, index - 1) : index + 1]
+            cycles = [
+                (index, [token]) for token in dict.fromkeys([own[-1], *itertools.islice(allowed, _OTHERS)])
+            ]
+            for start, cycle in [*cycles, (max(0, index - 1), own)]:
                 if tried and time.thread_time() > until_s:
                     return None
                 tried += 1
@@ -158,134 +177,108 @@ class Walk:
                 break
         return None
 
-    def _accept(self, token: int, where: Any) -> Fault | None:
-        step = len(self._steps)
-        took_s, is_allowed = _timed(self._matcher, token)
-        if not is_allowed:
-            self._fill(self._matcher)
-            return self.given_up(self._gave_up) if self._gave_up is not None else proof_faults.rejects(step)
-        self._steps.append(_Step(token, where, took_s))
-        if took_s > SLOW_S and (cpu_s := self._replayed(self.tokens)) > SLOW_S:
-            return proof_faults.slow_token(step, cpu_s)
-        return None
-
     def _repeat(self, index: int, cycle: Sequence[int]) -> tuple[int, Fault | None]:
         """Return how many tokens were accepted that go round, from a step's place on, and what is wrong."""
-        matcher = self._replay(index)
-        where = self._steps[index - 1].where if index else self._start
-        most = _REPEATED_BYTES * len(cycle) // max(1, sum(len(self._tokens(token)) for token in cycle))
+        matcher, where = self._replay(index), self._where(index)
+        most = _REPEATED_BYTES * len(cycle) // max(1, sum(len(self._choice.texts[token]) for token in cycle))
         costs_s: list[float] = []
         until_s = time.thread_time() + _SLOW_REPEATING_S
         for token in itertools.islice(itertools.cycle(cycle), most):
             if self._beside is not None:
-                after = self._beside.advance(where, self._tokens(token))
-                if after is None:
+                where = self._beside.advance(where, self._choice.texts[token])
+                if where is None:
                     break
-                where = after
             took_s, is_allowed = _timed(matcher, token)
             if not is_allowed or matcher.is_terminated():
                 return len(costs_s), None
             costs_s.append(took_s)
+            count = len(costs_s)
             if took_s > SLOW_S:
-                taken = [*self.tokens[:index], *itertools.islice(itertools.cycle(cycle), len(costs_s))]
-                if (cpu_s := self._replayed(taken)) > SLOW_S:
-                    return len(costs_s), proof_faults.slow_token(len(taken) - 1, cpu_s)
+                taken = [*self.tokens[:index], *itertools.islice(itertools.cycle(cycle), count)]
+                if (took_s := self._again(taken)) > SLOW_S:
+                    return count, _slow(len(taken) - 1, "accepting the next one", took_s)
             if took_s > _LONG_S and time.thread_time() > until_s:
-                message = f"accepting {len(costs_s)} tokens takes over {1e3 * _SLOW_REPEATING_S:.0f} ms"
-                return len(costs_s), Fault(ErrorCode.GRAMMAR_SLOW, message)
-            if _is_looked_at(len(costs_s)) and not _grows(costs_s):
+                message = f"accepting {count} tokens takes over {1e3 * _SLOW_REPEATING_S:.0f} ms"
+                return count, Fault(ErrorCode.GRAMMAR_SLOW, message)
+            if not _may_grow(costs_s):
                 break
-        if (slow := self._fill(matcher)) > SLOW_S:
-            return len(costs_s), proof_faults.slow_mask(index + len(costs_s), slow)
-        return len(costs_s), None if self._mask.any() else self._end(index + len(costs_s))
+        if (took_s := self._fill(matcher)) > SLOW_S:
+            return len(costs_s), _slow(index + len(costs_s), "computing the next token mask", took_s)
+        return len(costs_s), None if self._mask.any() else self._dead_end(index + len(costs_s))
 
     def _replay(self, steps: int) -> Matcher:
         """Return another matcher after so many steps of this walk."""
         matcher = self._compiled.matcher()
-        for step in self._steps[:steps]:
-            matcher.accept((step.token,))
+        for token in self.tokens[:steps]:
+            matcher.accept((token,))
         return matcher
 
-    def _replayed(self, tokens: Sequence[int]) -> float:
+    def _again(self, tokens: Sequence[int]) -> float:
         """Return the CPU seconds that the last of these tokens takes another matcher.
 
-        What a library makes once does not count, nor how long the thread had no core.
+        What a library makes once does not count.
         """
         matcher = self._compiled.matcher()
         for token in tokens[:-1]:
             matcher.accept((token,))
-        return _timed(matcher, tokens[-1], time.thread_time)[0]
+        return _timed(matcher, tokens[-1])[0]
 
     def _fill(self, matcher: Matcher) -> float:
-        """Fill the mask and return the seconds that it took, of CPU time in a second fill if it took long."""
-        took_s = self._timed_fill(matcher, time.perf_counter)
-        return self._timed_fill(matcher, time.thread_time) if took_s > SLOW_S else took_s
+        """Fill the mask and return the CPU seconds that it took, in a second fill if it took long."""
+        took_s = _seconds(lambda: self._filled(matcher))
+        return _seconds(lambda: self._filled(matcher)) if took_s > SLOW_S else took_s
 
-    def _timed_fill(self, matcher: Matcher, clock: Callable[[], float]) -> float:
+    def _filled(self, matcher: Matcher) -> None:
         self._gave_up = None
-        start = clock()
         try:
             self._mask.fill(-1)  # xgrammar leaves it as it is where every token is allowed
             matcher.fill(self._mask, 0)
         except MatcherError as error:
             self._mask.fill(0)  # nothing can follow
             self._gave_up = error
-        return clock() - start
 
-    def _choose(self, where: Any, *, ends_soon: bool, is_in_string: bool) -> tuple[int, Any] | None:
-        tokens = self._choice.among(
-            self._mask[0],
-            self._chooser,
-            ends_soon=ends_soon,
-            is_in_string=is_in_string,
-            is_turning=is_in_string and len(self._steps) % _TURN_EVERY == 0,
-        )
-        known: tuple[int, Any] | None = None
-        for tried, token in enumerate(tokens):
-            after = self._beside.advance(where, self._tokens(token)) if self._beside is not None else where
-            if after is None and self._beside is not None:
-                continue
-            if ends_soon or token not in self._taken:
-                return token, after
-            known = known or (token, after)
-            if tried >= _MOST_TAKEN:
-                break
-        return known
+    def _dead_end(self, step: int, reason: str = "no token can follow") -> Fault:
+        """Return the fault of a step at which no token can follow."""
+        if self._gave_up is not None and _DEAD_END not in self._gave_up.said:
+            return self._given_up(self._gave_up, step)
+        where = f"after {step} tokens {reason}"
+        if not step:
+            where = "no token can begin it, because no finite text matches it"
+        return Fault(ErrorCode.GRAMMAR_DEAD_END, f"the grammar has a dead end: {where}")
+
+    def _given_up(self, error: MatcherError, step: int) -> Fault:
+        """Return the fault where the library, and not the grammar, has come to its end."""
+        said = heard.plain(error.said)
+        message = f"after {step} tokens, {self._compiled.backend} gives up: {said}"
+        return Fault(ErrorCode.GRAMMAR_UNSUPPORTED, message)
 
 
-def _timed(
-    matcher: Matcher, token: int, clock: Callable[[], float] = time.perf_counter
-) -> tuple[float, bool]:
-    start = clock()
+def _slow(step: int, what: str, took_s: float) -> Fault:
+    message = f"after {step} tokens, {what} takes {1e3 * took_s:.0f} ms; the limit is {1e3 * SLOW_S:.0f} ms"
+    return Fault(ErrorCode.GRAMMAR_SLOW, message)
+
+
+def _timed(matcher: Matcher, token: int) -> tuple[float, bool]:
+    """Return the CPU seconds that a token takes, and whether it is accepted."""
+    start = time.thread_time()
     try:
         is_allowed = matcher.accept((token,))
     except SpentError:
         raise
     except MatcherError:
         is_allowed = False
-    return clock() - start, is_allowed
+    return time.thread_time() - start, is_allowed
 
 
-def _string_after(data: bytes, is_in_string: bool, is_escaped: bool) -> tuple[bool, bool]:  # noqa: FBT001 - a state
-    """Return whether JSON text stands in a string, and behind a backslash there, after more of it."""
-    if b'"' not in data and b"\\" not in data:
-        return is_in_string, False
-    for letter in data:
-        if is_escaped:
-            is_escaped = False
-        elif letter == ord('"'):
-            is_in_string = not is_in_string
-        else:
-            is_escaped = is_in_string and letter == ord("\\")
-    return is_in_string, is_escaped
+def _seconds(work: Callable[[], None]) -> float:
+    start = time.thread_time()
+    work()
+    return time.thread_time() - start
 
 
-def _is_looked_at(repeats: int) -> bool:
-    """Return whether to look at what so many repeats took: where they have doubled."""
-    return repeats >= 2 * _FIRST_REPEATS and not repeats & (repeats - 1)
-
-
-def _grows(costs_s: Sequence[float]) -> bool:
-    """Return whether the second half of the repeats took longer than the first."""
-    half = len(costs_s) // 2
+def _may_grow(costs_s: Sequence[float]) -> bool:
+    """Return whether the second half of repeats took longer than the first; looked at as they double."""
+    count, half = len(costs_s), len(costs_s) // 2
+    if count < _FIRST_REPEATS or count & (count - 1):
+        return True
     return sum(costs_s[half:]) > _GROWTH * sum(costs_s[:half])

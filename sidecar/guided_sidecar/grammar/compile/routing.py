@@ -40,30 +40,26 @@ def order(job: Job, grammar: Grammar) -> Iterator[Backend]:
     first = next(able, None)
     if first is not None:
         return itertools.chain([first], able)
-    lacking = _missing(trusted, grammar)
-    reasons = [lacking.reason] if lacking is not None else []
+    lacking = missing(trusted, grammar)
+    reasons = [lacking.message] if lacking is not None else []
     reasons += [trust.reason(backend, job.unmeasured[backend]) for backend in doubted]
     path = lacking.path if lacking is not None else None
-    where = f"{path}: " if path else ""
-    raise GuidedError(ErrorCode.GRAMMAR_UNSUPPORTED, where + "; ".join(reasons), path=path)
+    raise GuidedError(ErrorCode.GRAMMAR_UNSUPPORTED, "; ".join(reasons), path=path)
 
 
-def refused(backends: Sequence[Backend], grammar: Grammar) -> list[GuidedError]:
-    """Return why no other backend was asked for a grammar."""
-    if (lacking := _missing(backends, grammar)) is None:
-        return []
-    message = f"{lacking.path}: {lacking.reason}"
-    return [GuidedError(ErrorCode.GRAMMAR_UNSUPPORTED, message, path=lacking.path)]
-
-
-def _missing(backends: Sequence[Backend], grammar: Grammar) -> Unsupported | None:
+def missing(backends: Sequence[Backend], grammar: Grammar) -> GuidedError | None:
     """Return what the first of the backends does not enforce; of a tag, what the one does that reads it."""
     found = [one for backend in backends if (one := _unsupported(backend, grammar)) is not None]
+    lacking = next(iter(found), None)
     if grammar.kind == "structural_tag":
         for one in found:
             if any((one.path or "").startswith(made.path) for made in grammar.schemas):
-                return one._replace(reason=f"{one.reason}; {_IN_TOOLS}")
-    return next(iter(found), None)
+                lacking = one._replace(reason=f"{one.reason}; {_IN_TOOLS}")
+                break
+    if lacking is None:
+        return None
+    where = f"{lacking.path}: " if lacking.path else ""
+    return GuidedError(ErrorCode.GRAMMAR_UNSUPPORTED, where + lacking.reason, path=lacking.path)
 
 
 def _doubted(job: Job, grammar: Grammar) -> list[Backend]:

@@ -5,12 +5,7 @@ text (behind which the library takes a trigger alone, or nothing), nor a part of
 tag in which that is not so the bounds are compiled.
 """
 
-import bisect
-import itertools
-from collections.abc import Iterable, Sequence
 from typing import Any, Final
-
-import msgspec
 
 from guided_contract.counting import NOTHING, Position
 from guided_contract.wire import Backend
@@ -43,12 +38,13 @@ def split(tag: Any, backend: Backend) -> Followed:
         texts.check()
     except _UnclearError:
         return Followed(tag, [])
+    parts = {begin: followed.split(schema, backend) for begin, schema in texts.values.items()}
     begins: dict[str, int] = {}
     positions = [Position()]
-    parts = {begin: followed.split(schema, backend) for begin, schema in texts.values.items()}
     for begin, part in parts.items():
-        begins[begin] = len(positions)
-        positions += _moved(part.positions or [Position()], len(positions))
+        first = begins[begin] = len(positions)
+        moved = lambda index: index if index == NOTHING else index + first  # noqa: E731, B023 - used here
+        positions += [followed.renumbered(one, moved) for one in part.positions or [Position()]]
     positions[0] = Position(begins=begins)
     if not any(part.positions for part in parts.values()) or not followed.is_sendable(positions):
         return Followed(tag, [])
@@ -56,22 +52,6 @@ def split(tag: Any, backend: Backend) -> Followed:
     return Followed(
         subschemas.with_each_of_tag(tag, lambda _, schema: relaxed.get(id(schema), schema)), positions
     )
-
-
-def _moved(positions: Iterable[Position], by: int) -> Iterable[Position]:
-    def moved(index: int) -> int:
-        return index if index == NOTHING else index + by
-
-    return [
-        msgspec.structs.replace(
-            position,
-            properties={name: moved(index) for name, index in position.properties.items()},
-            others=moved(position.others),
-            prefix=[moved(index) for index in position.prefix],
-            items=moved(position.items),
-        )
-        for position in positions
-    ]
 
 
 class _Texts:
@@ -107,47 +87,41 @@ class _Texts:
             raise _UnclearError
         for key in ("end", "separator", "value"):
             self.others += _written(part.get(key, ()))
-        if kind == "tag":
-            self._tag(part["begin"], part["content"])
-            return
         inner = [one for key in ("elements", "tags") for one in part.get(key, ())]
-        for one in [*inner, part["content"]] if "content" in part else inner:
+        if "content" in part:
+            inner.append(part["content"])
+        if kind == "tag":
+            (begin,) = _written(part["begin"])
+            if part["content"]["type"] == "json_schema":
+                self._value(begin, part["content"])
+                return
+            self.others.append(begin)
+        for one in inner:
             self.read(one)
 
-    def _tag(self, begin: Any, content: Any) -> None:
-        (text,) = _written(begin)
-        if content["type"] != "json_schema":
-            self.others.append(text)
-            self.read(content)
-            return
+    def _value(self, begin: str, content: Any) -> None:
         schema = content["json_schema"]
         is_json = content.get("style", "json") == "json" and not content.get("excludes")
-        if not is_json or self.values.setdefault(text, schema) is not schema:
+        if not is_json or self.values.setdefault(begin, schema) is not schema:
             raise _UnclearError
 
     def check(self) -> None:
         """Raise _UnclearError where a text that is before a value can also stand, or begin, elsewhere."""
-        known = sorted(self.values)
-        if not known or not known[0] or max(map(len, known)) > _LONGEST:
+        lengths = {len(text) for text in self.values}
+        if not lengths or 0 in lengths or max(lengths) > _LONGEST:
             raise _UnclearError
-        if any(after.startswith(text) for text, after in itertools.pairwise(known)):
+        begun = {text[:length] for text in self.values for length in range(1, len(text))}
+        starts = [(text, start) for text in self.values for start in range(1, len(text))]
+        starts += [(text, start) for text in set(self.others) for start in range(len(text))]
+        rests = (text[start : start + max(lengths)] for text, start in starts)
+        if any(rest in begun or any(rest[:length] in self.values for length in lengths) for rest in rests):
             raise _UnclearError
-        for text in known:
-            is_first = not self.triggers or any(map(text.startswith, self.triggers))
+        if any(text in begun for text in self.values):
+            raise _UnclearError
+        for text in self.values if self.triggers else ():
+            is_first = any(map(text.startswith, self.triggers))
             if not is_first or any(text.find(trigger, 1) > 0 for trigger in self.triggers):
                 raise _UnclearError
-        written = [(text, start) for text in known for start in range(1, len(text))]
-        written += [(text, start) for text in set(self.others) for start in range(len(text))]
-        if any(_meets(known, text[start : start + _LONGEST]) for text, start in written):
-            raise _UnclearError
-
-
-def _meets(known: Sequence[str], rest: str) -> bool:
-    """Return whether one of sorted texts begins so, or is what this begins with."""
-    after = bisect.bisect_right(known, rest)
-    return (after > 0 and rest.startswith(known[after - 1])) or (
-        after < len(known) and known[after].startswith(rest)
-    )
 
 
 def _written(text: Any) -> list[str]:

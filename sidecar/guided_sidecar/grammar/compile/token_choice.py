@@ -1,6 +1,5 @@
 """Which token a walk of the proof takes next, of those that a mask row allows."""
 
-import itertools
 import random
 import re
 from collections.abc import Iterator, Sequence
@@ -9,117 +8,68 @@ from typing import Any, Final
 import numpy as np
 
 _DRAWS: Final = 4  # of tokens at random, before all that are allowed are looked at in order
-_ENDING: Final = b'"}],:'
-# What leads to the end of a string that letters and digits never end: a date's, an address's, a duration's.
-_TURNS: Final = (re.compile(rb"[Z@]"), re.compile(rb"[A-Z]"), re.compile(rb"[.:/-]"))
 # What ends a JSON text soonest, the first first: after a value, and within a string.
-_AFTER_VALUE: Final = (re.compile(rb"[}\]]+"), re.compile(rb"[}\],:]+"))
-_IN_STRING: Final = (re.compile(rb'"[}\]]*'), re.compile(rb'"[}\],:]*'))
-_OPENING: Final = frozenset(b"{[")
+_AFTER_VALUE: Final = (rb"[}\]]+", rb"[}\],:]+")
+_IN_STRING: Final = (rb'"[}\]]*', rb'"[}\],:]*')
+# What leads to the end of a string that letters and digits never end: a date's, an address's, a duration's.
+_TURNS: Final = (rb"[Z@]", rb"[A-Z]", rb"[.:/-]")
 
 
-class _Enders:
-    """Tokens that may end a text, the best first."""
-
-    def __init__(
-        self, stops: Sequence[int], tokens: Sequence[bytes], patterns: Sequence[re.Pattern[bytes]]
-    ) -> None:
-        tiers = [list(stops), *([] for _ in patterns)]
-        for number, text in enumerate(tokens):
-            if len(text) > 1 and text.strip(_ENDING):
-                continue  # most of them, soonest
-            tier = next((tier for tier, one in enumerate(patterns) if one.fullmatch(text)), None)
-            if tier is not None and number not in stops:
-                tiers[1 + tier].append(number)
-        self._tokens = list(itertools.chain(*tiers))
-        self._tiers = np.repeat(np.arange(len(tiers)), [len(tier) for tier in tiers])
-        self._words = np.array(self._tokens, dtype=np.int64) >> 5
-        self._bits = np.array(self._tokens, dtype=np.int64) & 31
-
-    def allowed(self, row: Any, chooser: random.Random) -> Iterator[int]:
-        """Yield those that a row allows: one of the best, then all others in order."""
-        if len(row) <= self._words.max(initial=0):
-            row = np.pad(row, (0, 1 + int(self._words.max()) - len(row)))
-        found = np.flatnonzero(row[self._words] >> self._bits & 1)
-        if not len(found):
-            return
-        best = int(np.searchsorted(self._tiers[found], self._tiers[found[0]], side="right"))
-        first = chooser.randrange(best)
-        yield self._tokens[found[first]]
-        yield from (self._tokens[index] for place, index in enumerate(found) if place != first)
-
-
-class TokenChoice:
-    """Choices among one tokenizer's tokens.
+class Choice:
+    """Chooses among one tokenizer's tokens.
 
     Parameters
     ----------
     tokens
         Each token's bytes, as many as the logits are wide; a token beyond them cannot be sampled.
     stop_tokens
-        Those that end a text.
+        Those that end a text; their own is empty.
     """
 
     def __init__(self, tokens: Sequence[bytes], stop_tokens: frozenset[int]) -> None:
-        self._count = len(tokens)
+        self.texts = [b"" if number in stop_tokens else text for number, text in enumerate(tokens)]
+        stops = np.array([token for token in stop_tokens if token < len(tokens)], dtype=np.int64)
+        self._after_value = [stops, *map(self._matching, _AFTER_VALUE)]
+        self._in_string = [stops, *map(self._matching, _IN_STRING)]
+        self._turns = [*map(self._matching, _TURNS)]
         # Of what is no white space; what opens an array or object is as good as the shortest.
-        self._lengths = [_length(text) for text in tokens]
-        stops = [token for token in stop_tokens if token < len(tokens)]
-        self._after_value = _Enders(stops, tokens, _AFTER_VALUE)
-        self._in_string = _Enders(stops, tokens, _IN_STRING)
-        self._turns = [_Enders((), tokens, (turn,)) for turn in _TURNS]
+        self._lengths = np.array([_length(text) for text in tokens])
 
     def among(
-        self,
-        row: Any,
-        chooser: random.Random,
-        *,
-        ends_soon: bool,
-        is_in_string: bool = False,
-        is_turning: bool = False,
+        self, row: Any, chooser: random.Random, *, ends_soon: bool, is_in_string: bool, is_turning: bool
     ) -> Iterator[int]:
         """Yield token ids that a mask row allows: some at random, then all.
 
-        `row` is [ceil(vocabulary / 32)] int32. With `ends_soon`, tokens that may end the text come first,
-        those that begin an array or object late, and white space last. With `is_turning`, next come those
-        that a string may need before it can end.
+        Parameters
+        ----------
+        row
+            [ceil(vocabulary / 32)] int32.
+        ends_soon
+            Tokens that may end the text come first, those that begin an array or object late, and white
+            space last; with `is_turning`, next those that a string may need before it can end.
         """
-        if not ends_soon:
-            for _ in range(_DRAWS):  # where most are allowed, this is all
-                token = chooser.randrange(self._count)
-                if row[token >> 5] >> (token & 31) & 1:
-                    yield token
-        else:
-            yield from (self._in_string if is_in_string else self._after_value).allowed(row, chooser)
-            if is_turning:
-                for turn in chooser.sample(self._turns, len(self._turns)):
-                    yield from turn.allowed(row, chooser)
-        filled = np.flatnonzero(row)
-        drawn = [token for token in _some(filled, row[filled], chooser) if token < self._count]
+        bits = np.unpackbits(row.view(np.uint8), bitorder="little", count=len(self.texts))
+        first = (self._in_string if is_in_string else self._after_value) if ends_soon else []
+        for group in [*first, *(chooser.sample(self._turns, len(_TURNS)) if is_turning else ())]:
+            if len(found := group[bits[group] > 0]):
+                yield from np.roll(found, chooser.randrange(len(found))).tolist()
+        if not ends_soon:  # where most are allowed, this is all
+            yield from (token for token in chooser.choices(range(len(bits)), k=_DRAWS) if bits[token])
+        allowed = np.flatnonzero(bits.view(bool))
+        drawn = [int(allowed[chooser.randrange(len(allowed))]) for _ in range(_DRAWS) if len(allowed)]
         if ends_soon:  # the longest, so that what is written letter by letter comes to its end
-            drawn.sort(key=self._lengths.__getitem__, reverse=True)
+            drawn.sort(key=lambda token: -self._lengths[token])
             yield from (token for token in drawn if self._lengths[token])
-            yield from (token for token in self._every(row) if self._lengths[token])
+            yield from allowed[self._lengths[allowed] > 0].tolist()
         yield from drawn
-        yield from self._every(row)
+        yield from allowed.tolist()
 
-    def _every(self, row: Any) -> Iterator[int]:
-        bits = np.unpackbits(row.view(np.uint8), bitorder="little")
-        yield from (token for token in map(int, np.flatnonzero(bits)) if token < self._count)
+    def _matching(self, pattern: bytes) -> Any:
+        is_one = re.compile(pattern).fullmatch
+        return np.array([token for token, text in enumerate(self.texts) if is_one(text)], dtype=np.int64)
 
 
 def _length(text: bytes) -> int:
     if not text.strip():
         return 0
-    return 1 if set(text) & _OPENING else 1 + len(text)
-
-
-def _some(filled: Any, bits: Any, chooser: random.Random) -> Iterator[int]:
-    """Yield some tokens at random of a row's `filled` words, the numbers of which have `bits`.
-
-    Unpacking a row of 131,072 tokens takes 300 us, five times as long as its mask.
-    """
-    for _ in range(min(_DRAWS, len(filled))):
-        index = chooser.randrange(len(filled))
-        allowed = int(bits[index])
-        yield 32 * int(filled[index]) + chooser.choice([bit for bit in range(32) if allowed >> bit & 1])
+    return 1 if set(text) & {*b"{["} else 1 + len(text)

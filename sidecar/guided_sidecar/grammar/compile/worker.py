@@ -1,12 +1,13 @@
 """A grammar worker: a forked process that compiles job after job, under limits, until told to stop."""
 
+import contextlib
 import os
 import resource
 import socket
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import BinaryIO, Final, NoReturn
 
 import msgspec
 
@@ -23,9 +24,7 @@ _MOST_FILE_BYTES: Final = 80 << 20
 _PAGE: Final = resource.getpagesize()
 _NICENESS: Final = 10  # the service answers everybody: where both want a CPU, it comes first
 _MOST_GROWTH: Final = 0.5  # of a job's memory, that earlier jobs may have kept
-_MOST_LIKELY_VICTIM: Final = (
-    "1000"  # if the container runs out of memory, a worker is to go, never the service
-)
+_MOST_LIKELY_VICTIM: Final = "1000"  # where the container has no memory, a worker is to go, not the service
 
 
 class Limits:
@@ -42,7 +41,7 @@ class Limits:
     def __init__(self, most_jobs: int, threads: int) -> None:
         self._jobs_left = most_jobs
         self._threads = threads
-        self._born_bytes = _address_space_bytes()
+        self._born_bytes = _statm(0)
 
     def set_for(self, job: Job) -> None:
         """Have the kernel keep a job's limits: its memory, and as much CPU as its threads have time for.
@@ -59,7 +58,7 @@ class Limits:
     def are_near(self, job: Job) -> bool:
         """Count a job; return whether the worker is to go: the next one would find too little left."""
         self._jobs_left -= 1
-        grown_bytes = _address_space_bytes() - self._born_bytes
+        grown_bytes = _statm(0) - self._born_bytes
         return self._jobs_left <= 0 or grown_bytes > job.memory_bytes * _MOST_GROWTH
 
 
@@ -72,50 +71,37 @@ def run(stream: socket.socket, stderr: int, compiler: Compiler, limits: Limits) 
     # Libraries call themselves for each reference: what a rank could not load is to end here.
     resource.setrlimit(resource.RLIMIT_STACK, (stack.WORKER_BYTES, stack.WORKER_BYTES))
     os.nice(_NICENESS)
-    _prefer_as_victim()
-    while (job := _next_job(stream)) is not None:
+    with contextlib.suppress(OSError):  # not permitted in some sandboxes; the limits hold all the same
+        Path("/proc/self/oom_score_adj").write_text(_MOST_LIKELY_VICTIM)
+    jobs = stream.makefile("rb")
+    while (job := _next_job(jobs)) is not None:
         limits.set_for(job)
         tell = lambda message: stream.sendall(worker_messages.answer(message))  # noqa: E731 - of this job
         outcome = msgspec.structs.replace(_outcome(compiler, job, tell), proofs=compiler.proofs)
-        last = limits.are_near(job) or outcome.retire or compiler.is_worn
-        stream.sendall(worker_messages.answer(_with_retire(outcome) if last else outcome))
-        if last:
+        outcome = msgspec.structs.replace(
+            outcome, retire=limits.are_near(job) or outcome.retire or compiler.is_worn
+        )
+        stream.sendall(worker_messages.answer(outcome))
+        if outcome.retire:
             break
     os._exit(0)
 
 
 def resident_bytes() -> int:
     """Return this process's resident memory."""
-    return int(Path("/proc/self/statm").read_text().split()[1]) * _PAGE
+    return _statm(1)
 
 
-def _address_space_bytes() -> int:
-    return int(Path("/proc/self/statm").read_text().split()[0]) * _PAGE
+def _statm(field: int) -> int:
+    return int(Path("/proc/self/statm").read_text().split()[field]) * _PAGE
 
 
-def _prefer_as_victim() -> None:
-    try:
-        Path("/proc/self/oom_score_adj").write_text(_MOST_LIKELY_VICTIM)
-    except OSError:
-        return  # not permitted in some sandboxes; the limits below hold all the same
-
-
-def _next_job(stream: socket.socket) -> Job | None:
-    header = _receive(stream, worker_messages.LENGTH.size)
-    if header is None:
+def _next_job(stream: BinaryIO) -> Job | None:
+    header = stream.read(worker_messages.LENGTH.size)
+    if len(header) < worker_messages.LENGTH.size:
         return None
-    body = _receive(stream, worker_messages.body_length(header))
-    return None if body is None else worker_messages.decode_job(body)
-
-
-def _receive(stream: socket.socket, size: int) -> bytes | None:
-    data = bytearray()
-    while len(data) < size:
-        part = stream.recv(size - len(data))
-        if not part:
-            return None
-        data += part
-    return bytes(data)
+    body = stream.read(worker_messages.body_length(header))
+    return worker_messages.decode_job(body)
 
 
 def _outcome(compiler: Compiler, job: Job, tell: Callable[[Meanwhile], None]) -> Outcome:
@@ -139,7 +125,3 @@ def _outcome(compiler: Compiler, job: Job, tell: Callable[[Meanwhile], None]) ->
 
 def _out_of_memory() -> Outcome:
     return worker_messages.refusal(GuidedError(ErrorCode.GRAMMAR_COMPILE_MEMORY), retire=True)
-
-
-def _with_retire(outcome: Outcome) -> Outcome:
-    return msgspec.structs.replace(outcome, retire=True)
