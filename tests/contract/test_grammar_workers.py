@@ -15,7 +15,6 @@ import pytest_asyncio
 
 from guided_contract.config import CompileConfig, GuidedDecodingConfig, PodConfig
 from guided_contract.wire import Prepared, Refused
-from guided_sidecar.grammar.pool import pool
 from guided_sidecar.grammar.pool.worker_process import Template, Worker
 from guided_sidecar.settings import Settings
 from guided_sidecar.socket.grammar_service import GrammarService
@@ -91,20 +90,6 @@ class TestPatient:
             assert before - workers(), "the worker whose memory ran out still serves"
             assert shared.lost() == {"memory": 1}
 
-    async def test_a_fallback_to_the_slower_library_has_a_deadline_of_its_own(
-        self, shared: Shared, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """Then the first library's refusal is the answer: it says what is wrong, and comes early."""
-        monkeypatch.setattr(pool, "_FALLBACK_SHARE", 0.05)
-        async with Rank.connected(shared.pod), Api.connected(shared.pod) as api:
-            refused = await api.prepare("regex", rf"<\|bos\|>{grammars.slow_regex(5000)}")
-
-            assert isinstance(refused, Refused), refused
-            assert refused.code == "grammar_unsupported"
-            assert "<|bos|>" in refused.message
-            assert refused.message.endswith("with the other library the grammar did not compile within 3 s")
-            assert shared.lost() == {"deadline": 1}
-
     async def test_references_deeper_than_a_workers_stack_are_refused(self, shared: Shared) -> None:
         """As a rank's is twice that, whatever a worker has compiled can be loaded there."""
         async with Rank.connected(shared.pod), Api.connected(shared.pod) as api:
@@ -158,9 +143,9 @@ class TestNarrow:
         """All that there are, and nobody has noticed when the compile takes the first."""
         async with Rank.connected(shared.pod), Api.connected(shared.pod) as api:
             number, answer = api.begin("choice", '["stone"]')
-            pool = shared.service._pool
+            workers_ = shared.service._workers
             taken = asyncio.Event()
-            take = pool._workers.take
+            take = workers_.take
 
             async def take_dead() -> Worker:
                 if not taken.is_set():
@@ -169,7 +154,7 @@ class TestNarrow:
                     taken.set()
                 return await take()
 
-            monkeypatch.setattr(pool._workers, "take", take_dead)
+            monkeypatch.setattr(workers_, "take", take_dead)
             assert isinstance(await answer, Prepared)
             assert taken.is_set()
             assert shared.lost() == {"idle": 2}

@@ -4,11 +4,7 @@ The service talks to the template over a SOCK_SEQPACKET pair (a message a packet
 and to each worker over a stream pair (frames with a 4-byte little-endian length).
 """
 
-import asyncio
-import os
-import stat
 import struct
-from pathlib import Path
 from typing import Annotated, Final
 
 import msgspec
@@ -65,7 +61,12 @@ class Exited(Packet, frozen=True, kw_only=True):
 
 
 class Job(Packet, frozen=True, kw_only=True):
-    """Service to worker: compile and prove one grammar; what cache_keys.Choice has is as there."""
+    """Service to worker: compile and prove one grammar.
+
+    `backends`: the preferred one first; without `named`, in no order. `routes`: whether another than the
+    first may serve what that does not enforce; `allows`: whether what none enforces is left out.
+    `whitespace`: characters between two tokens of JSON at most; None: any number.
+    """
 
     key: str
     kind: Kind
@@ -78,6 +79,7 @@ class Job(Packet, frozen=True, kw_only=True):
     unmeasured: dict[Backend, str] = {}  # as in trust: those that are not to be taken unasked
     whitespace: Natural | None = None
     is_proven: bool = True
+    has_files: bool = True  # whether all ranks can read artefacts
     timeout_s: float
     memory_bytes: int
     tokenizer: dict[Backend, str] = {}  # what the key was made of, as in Ready; a worker has no other
@@ -137,18 +139,9 @@ class Failed(Packet, frozen=True, kw_only=True):
     retire: bool = False
 
 
-class FellBack(Packet, frozen=True, kw_only=True):
-    """Worker to service, amid a job: a library refused the grammar; the next one has it now."""
-
-    code: ErrorCode
-    message: Words
-    path: Words | None = None
-
-
 FromTemplate = Ready | Forked | Exited
 Outcome = Done | Failed
-Meanwhile = Compiled | FellBack
-FromWorker = Meanwhile | Outcome
+FromWorker = Compiled | Outcome
 
 _encoder = msgspec.msgpack.Encoder()
 _to_template: msgspec.msgpack.Decoder[Fork] = msgspec.msgpack.Decoder(Fork)
@@ -191,7 +184,7 @@ def answer(message: FromWorker) -> bytes:
     framed = frame(message)
     if len(framed) - LENGTH.size <= MAX_OUTCOME_BYTES:
         return framed
-    if isinstance(message, Meanwhile):
+    if isinstance(message, Compiled):
         return b""  # its Done will be refused
     said = f"compiled, the grammar has {len(framed)} bytes; a rank takes {MAX_OUTCOME_BYTES} in a message"
     return frame(refusal(GuidedError(ErrorCode.GRAMMAR_TOO_LARGE, said), retire=message.retire))
@@ -208,12 +201,6 @@ def unenforced(path: str, keyword: str) -> Unenforced:
     return Unenforced(_shortened(path, _MOST_PATH), keyword)
 
 
-def fell_back(error: GuidedError) -> FellBack:
-    """Return what a worker says before it asks the next library, in few enough words."""
-    said = refusal(error)
-    return FellBack(code=said.code, message=said.message, path=said.path)
-
-
 def _shortened(text: str, most: int) -> str:
     """Return a text's begin and end, which say where and what; between them may be a client's own words."""
     return text if len(text) <= most else f"{text[: most // 2]}…{text[1 - most // 2 :]}"
@@ -225,28 +212,13 @@ def decode_fork(body: bytes) -> Fork:
 
 
 def decode_from_template(body: bytes) -> FromTemplate:
-    """Decode what the template sent.
-
-    Raises
-    ------
-    JobError
-        Not one of FromTemplate.
-    """
-    try:
-        return _from_template.decode(body)
-    except MALFORMED as error:
-        raise JobError(str(error)) from error
+    """Decode what the template sent."""
+    return _from_template.decode(body)
 
 
 def decode_job(body: bytes) -> Job:
     """Decode what a worker received."""
     return _job.decode(body)
-
-
-async def read_answer(reader: asyncio.StreamReader, key: str) -> FromWorker:
-    """Read what a worker says of the job of a key; raises what `decode_from_worker` raises and the stream."""
-    header = await reader.readexactly(LENGTH.size)
-    return decode_from_worker(await reader.readexactly(body_length(header, MAX_OUTCOME_BYTES)), key)
 
 
 def decode_from_worker(body: bytes, key: str) -> FromWorker:
@@ -280,10 +252,3 @@ def check(done: Done, key: str) -> None:
         raise JobError(f"no grammar of {done.backend} for {key}")
     if not counting.are_whole(done.positions):
         raise JobError("positions that are not there")
-
-
-def are_of_a_worker(descriptors: list[int]) -> bool:
-    """Return whether they are a socket, a pidfd and a file."""
-    stream, pidfd, stderr = descriptors
-    are_files = stat.S_ISSOCK(os.fstat(stream).st_mode) and stat.S_ISREG(os.fstat(stderr).st_mode)
-    return are_files and "pidfd" in str(Path(f"/proc/self/fd/{pidfd}").readlink())

@@ -9,7 +9,7 @@ from prometheus_client.registry import Collector
 from guided_contract import tasks
 from guided_sidecar.grammar import trust
 from guided_sidecar.grammar.pool.workers import Loss, WorkersState
-from guided_sidecar.grammar.prepare.cache_state import CacheState, ProofResult
+from guided_sidecar.grammar.prepare.cache import CacheState, ProofResult
 from guided_sidecar.grammar.trust import NAMES
 from guided_sidecar.health.readiness import Reading, Verdict
 from guided_sidecar.ranks.agreement import AgreementState

@@ -58,23 +58,13 @@ class Peer:
 class SocketServer:
     """Serves the stream socket, and on the first of several nodes the ranks of the others.
 
-    Parameters
-    ----------
-    settings
-        Limits.
-    welcome
-        Makes the session of a peer that has said hello.
-
-    Attributes
-    ----------
-    peers
-        Those that have a session, the oldest first.
+    `welcome` makes the session of a peer that has said hello.
     """
 
     def __init__(self, settings: Settings, welcome: Callable[[Peer], Session]) -> None:
         self._settings = settings
         self._welcome = welcome
-        self.peers: list[Peer] = []
+        self.peers: list[Peer] = []  # those that have a session, the oldest first
         self._servers: list[asyncio.Server] = []
         # Apart: other pods reach one of the two.
         self._local: set[asyncio.Task[None]] = set()

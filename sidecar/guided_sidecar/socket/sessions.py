@@ -4,7 +4,6 @@ import asyncio
 import logging
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -15,7 +14,6 @@ from guided_contract.wire import (
     ClientMessage,
     Compare,
     Failed,
-    Fetch,
     Loaded,
     Prepare,
     Prepared,
@@ -25,7 +23,6 @@ from guided_contract.wire import (
     Release,
     WireError,
 )
-from guided_sidecar.grammar import artifacts
 from guided_sidecar.grammar.prepare.named_grammars import NamedGrammars
 from guided_sidecar.grammar.prepare.preparer import Preparer
 from guided_sidecar.ranks.agreement import Consensus
@@ -39,10 +36,7 @@ _REQUEST_BYTES: Final = 8 << 10  # of one that waits, besides its text: task, sp
 class Room:
     """What requests that wait for their grammars may hold in memory, those of all API servers together.
 
-    Parameters
-    ----------
-    most_bytes
-        Upper bound; a request that is alone may exceed it.
+    At most `most_bytes`; a request that is alone may exceed it.
     """
 
     def __init__(self, most_bytes: int) -> None:
@@ -64,18 +58,7 @@ class Room:
 class ApiSession:
     """An API server: prepares grammars, and holds leases until it releases them or is gone.
 
-    Parameters
-    ----------
-    peer
-        The connection.
-    preparer
-        Prepares.
-    named
-        What grammars' names stand for.
-    room
-        Of prepares under way; what has none is refused.
-    consensus
-        Tells it what to end.
+    A prepare for which `room` has none is refused; `consensus` tells the server what to end.
     """
 
     def __init__(
@@ -183,44 +166,23 @@ class ApiSession:
 
 
 class RankSession:
-    """A sampling rank: answers Load, and says what it gives up.
+    """A sampling rank: answers Load, and says what it gives up."""
 
-    Parameters
-    ----------
-    peer, rank
-        The connection, and the rank's number.
-    rendezvous, consensus
-        Told of the rank.
-    preparer
-        Told of a grammar that the rank found slow.
-    grammars
-        The folder of artefacts, for a rank on another node to fetch them from.
-    """
-
-    def __init__(  # noqa: PLR0913, PLR0917 - whom a rank's words are for
-        self,
-        peer: Peer,
-        rank: int,
-        rendezvous: Rendezvous,
-        consensus: Consensus,
-        preparer: Preparer,
-        grammars: Path,
+    def __init__(
+        self, peer: Peer, rank: int, rendezvous: Rendezvous, consensus: Consensus, preparer: Preparer
     ) -> None:
         self._peer = peer
         self._rank = rank
         self._rendezvous = rendezvous
         self._consensus = consensus
         self._preparer = preparer
-        self._grammars = grammars
         rendezvous.connect(rank, peer, peer.hello)
 
     def receive(self, message: ClientMessage) -> None:
-        """Take a Loaded or Failed, from another node also a Compare or Fetch."""
+        """Take a Loaded or Failed, from another node also a Compare."""
         match message:
             case Compare(record=record) if self._peer.hello.node:
                 self._compare(record)
-            case Fetch() if self._peer.hello.node:
-                self._peer.send(artifacts.chunk(self._grammars, message))
             case Loaded():
                 self._rendezvous.answer(self._rank, self._peer, message)
             case Failed():

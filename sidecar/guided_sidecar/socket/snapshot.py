@@ -5,7 +5,7 @@ import dataclasses
 from guided_contract.status import GrammarStatus
 from guided_contract.wire import Hello
 from guided_sidecar.grammar.pool.workers import WorkersState
-from guided_sidecar.grammar.prepare.cache_state import CacheState
+from guided_sidecar.grammar.prepare.cache import CacheState
 from guided_sidecar.ranks.agreement import AgreementState
 
 

@@ -27,8 +27,8 @@ from guided_contract.wire import (
     Release,
     ServiceMessage,
 )
-from guided_sidecar.grammar.pool.compile_progress import CompileProgress
-from guided_sidecar.grammar.prepare.cache_keys import choice, grammar_key, taken
+from guided_sidecar.grammar.pool.pool import Progress
+from guided_sidecar.grammar.prepare.jobs import job_of
 from guided_sidecar.grammar.worker_messages import Done, Job, Ready
 from guided_sidecar.ranks.agreement import Consensus
 from guided_sidecar.settings import Settings
@@ -88,8 +88,7 @@ def seeds() -> list[bytes]:
 
 
 def _key(asked: Prepare) -> str:
-    spec = taken(asked.kind, asked.spec, POD.guided_decoding.compile.max_schema_bytes)
-    return grammar_key(asked.kind, spec, choice(asked, POD), POD, FACTS)
+    return job_of(asked, POD, FACTS).key
 
 
 def stream(*messages: wire.ClientMessage) -> bytes:
@@ -133,16 +132,13 @@ def _split(data: bytes) -> list[bytes]:
 class _InstantPool:
     """Compiles everything at once, to nothing."""
 
-    exhausted_for_s = 0.0
-    state = SimpleNamespace(ready=1, restarts=0, last_failure=None)
-
     def __init__(self, *_arguments: object) -> None:
         pass
 
     async def facts(self) -> Ready:
         return FACTS
 
-    async def compile(self, job: Job, progress: CompileProgress) -> Done:
+    async def compile(self, job: Job, progress: Progress) -> Done:
         progress.start()
         await asyncio.sleep(0)
         return Done(backend=job.backends[-1], spec=job.spec, size_bytes=len(job.spec))
