@@ -35,7 +35,7 @@ FAULTS = {
     "peers": (wire, "MALFORMED", (msgspec.MsgspecError, UnicodeDecodeError)),
     "datagrams": (records, "MALFORMED", msgspec.MsgspecError),
     "schemas": (jobs, "taken", lambda _kind, spec, _most_bytes: spec),
-    "workers": (worker_messages, "check", lambda _done, _key: None),
+    "workers": (worker_messages, "_check", lambda _done, _key: None),
     "files": (config, "MALFORMED", msgspec.MsgspecError),
     "watched": (Reflector, "_put", lambda self, item: self._store.put(self._kind, item)),
 }

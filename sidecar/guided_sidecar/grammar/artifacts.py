@@ -16,13 +16,7 @@ def reset(folder: Path) -> None:
 
 
 def write(folder: Path, key: str, content: bytes) -> str:
-    """Write an artefact and return its content's SHA-256 in hex.
-
-    Raises
-    ------
-    OSError
-        There is no room, or no folder; nothing of it is left.
-    """
+    """Write an artefact and return its content's SHA-256 in hex; OSError: no room, and nothing is left."""
     temporary = folder / f"{UNFINISHED}{os.getpid()}-{key}"
     file = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
     try:

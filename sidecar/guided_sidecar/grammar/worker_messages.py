@@ -1,7 +1,7 @@
-"""Messages among service, template process and grammar workers: msgpack, one per packet or frame.
+"""Messages among service, template process and grammar workers, in msgpack.
 
-The service talks to the template over a SOCK_SEQPACKET pair (a message a packet, file descriptors beside it)
-and to each worker over a stream pair (frames with a 4-byte little-endian length).
+The template has a SOCK_SEQPACKET pair: it is sent FORK, and sends a message a packet, with file descriptors
+beside it. Each worker has a stream pair, of frames with a 4-byte little-endian length.
 """
 
 import struct
@@ -17,6 +17,7 @@ from guided_contract.errors import ErrorCode, GuidedError
 from guided_contract.wire import Backend, Kind, Natural
 
 LENGTH: Final = struct.Struct("<I")
+FORK: Final = b"fork"  # make one worker
 MAX_PACKET_BYTES: Final = 64 << 10
 MAX_JOB_BYTES: Final = 16 << 20  # a schema's limit is far below
 # What is compiled goes on to the ranks in one message, which adds a key and names.
@@ -32,10 +33,6 @@ Sha256 = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
 
 class Packet(msgspec.Struct, frozen=True, tag=True):
     """Base of all messages."""
-
-
-class Fork(Packet, frozen=True):
-    """Service to template: make one worker."""
 
 
 class Ready(Packet, frozen=True, kw_only=True):
@@ -121,10 +118,7 @@ class Done(Packet, frozen=True, kw_only=True):
 
 
 class Compiled(Packet, frozen=True, kw_only=True):
-    """Worker to service: what the ranks may load meanwhile. Its proof, Done or Failed follow.
-
-    Where the proof refuses it and another backend takes the grammar, another Compiled comes first.
-    """
+    """Worker to service: what the ranks may load; Done, Failed or another library's Compiled follows."""
 
     done: Done
 
@@ -143,36 +137,25 @@ FromTemplate = Ready | Forked | Exited
 Outcome = Done | Failed
 FromWorker = Compiled | Outcome
 
-_encoder = msgspec.msgpack.Encoder()
-_to_template: msgspec.msgpack.Decoder[Fork] = msgspec.msgpack.Decoder(Fork)
 _from_template: msgspec.msgpack.Decoder[FromTemplate] = msgspec.msgpack.Decoder(FromTemplate)
-_job: msgspec.msgpack.Decoder[Job] = msgspec.msgpack.Decoder(Job)
 _from_worker: msgspec.msgpack.Decoder[FromWorker] = msgspec.msgpack.Decoder(FromWorker)
+packet: Final = msgspec.msgpack.Encoder().encode
+decode_from_template: Final = _from_template.decode
+decode_job: Final = msgspec.msgpack.Decoder(Job).decode
 
 
 class JobError(Exception):
     """A message between our own processes is not what it should be: the sender is broken and must go."""
 
 
-def packet(message: Packet) -> bytes:
-    """Return a message as one packet."""
-    return _encoder.encode(message)
-
-
 def frame(message: Packet) -> bytes:
     """Return a message as length and body for a stream."""
-    body = _encoder.encode(message)
+    body = packet(message)
     return LENGTH.pack(len(body)) + body
 
 
 def body_length(header: bytes, most_bytes: int = MAX_JOB_BYTES) -> int:
-    """Return the length that a frame's header announces.
-
-    Raises
-    ------
-    JobError
-        It exceeds `most_bytes`.
-    """
+    """Return the length that a frame's header announces; JobError: it exceeds `most_bytes`."""
     (length,) = LENGTH.unpack(header)
     if length > most_bytes:
         raise JobError(f"a frame of {length} bytes")
@@ -206,46 +189,19 @@ def _shortened(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[: most // 2]}…{text[1 - most // 2 :]}"
 
 
-def decode_fork(body: bytes) -> Fork:
-    """Decode what the template received."""
-    return _to_template.decode(body)
-
-
-def decode_from_template(body: bytes) -> FromTemplate:
-    """Decode what the template sent."""
-    return _from_template.decode(body)
-
-
-def decode_job(body: bytes) -> Job:
-    """Decode what a worker received."""
-    return _job.decode(body)
-
-
 def decode_from_worker(body: bytes, key: str) -> FromWorker:
-    """Decode what a worker says of the job of a key.
-
-    Raises
-    ------
-    JobError
-        Not one of FromWorker, or nothing that ranks can load.
-    """
+    """Decode what a worker says of the job of a key; JobError: not FromWorker, or nothing to load."""
     try:
         message = _from_worker.decode(body)
     except MALFORMED as error:
         raise JobError(str(error)) from error
-    if isinstance(message, Compiled | Done):
-        check(message.done if isinstance(message, Compiled) else message, key)
+    if not isinstance(message, Failed):
+        _check(message.done if isinstance(message, Compiled) else message, key)
     return message
 
 
-def check(done: Done, key: str) -> None:
-    """Check that what was compiled for a key is whole: what it names is its own, and is there.
-
-    Raises
-    ------
-    JobError
-        It is not.
-    """
+def _check(done: Done, key: str) -> None:
+    """Check that what was compiled is whole: what it names is its key's own, and is there."""
     is_text = bool(done.spec) and done.artifact is None and done.sha256 is None
     is_file = done.artifact == key and done.sha256 is not None and done.spec is None
     if not (is_text or (is_file and backends.entry(done.backend).has_files)):

@@ -3,8 +3,7 @@
 import asyncio
 import logging
 import sys
-from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -94,10 +93,8 @@ class ApiSession:
             raise WireError(f"id {request.id} is in use")
         size_bytes = _REQUEST_BYTES + (sys.getsizeof(request.spec) if isinstance(request, Prepare) else 0)
         if not self._room.take(size_bytes):
-            code = ErrorCode.GRAMMAR_SERVICE_UNAVAILABLE
-            error = GuidedError(
-                code, "too many requests are waiting for their grammars; retry later", retry_after_s=1
-            )
+            message = "too many requests are waiting for their grammars; retry later"
+            error = GuidedError(ErrorCode.GRAMMAR_SERVICE_UNAVAILABLE, message, retry_after_s=1)
             self._peer.send(_refused(request.id, error))
             return
         self._pending[request.id] = asyncio.create_task(self._prepare(request)), size_bytes
@@ -117,52 +114,36 @@ class ApiSession:
         self._room.give(size_bytes)
         return task
 
-    async def _prepared(
-        self, request: Prepare | PrepareNamed, loaded: Callable[[Prepared], None]
-    ) -> Prepared:
-        if isinstance(request, Prepare):
-            return await self._preparer.prepare(request, loaded)
-        kind, spec = self._named.resolve(request.name)
-        asked = Prepare(
-            id=request.id,
-            kind=kind,
-            spec=spec,
-            timeout_s=request.timeout_s,
-            backend=request.backend,
-            whitespace=request.whitespace,
-            unsupported_keywords=request.unsupported_keywords,
-            traceparent=request.traceparent,
-            tracestate=request.tracestate,
-        )
-
-        def named(prepared: Prepared) -> Prepared:
-            return msgspec.structs.replace(prepared, kind=kind, spec=spec)
-
-        return named(await self._preparer.prepare(asked, lambda prepared: loaded(named(prepared))))
-
     async def _prepare(self, request: Prepare | PrepareNamed) -> None:
-        told: list[Prepared] = []  # before it was proven
+        is_told = False  # before it was proven
+        named: dict[str, Any] = {}  # what is said of a named grammar besides
 
         def loaded(prepared: Prepared) -> None:
-            told.append(prepared)
-            self._peer.send(prepared)
+            nonlocal is_told
+            is_told = True
+            self._peer.send(msgspec.structs.replace(prepared, **named))
 
         try:
-            prepared = await self._prepared(request, loaded)
+            if isinstance(request, PrepareNamed):
+                fields = msgspec.structs.asdict(request)
+                named["kind"], named["spec"] = self._named.resolve(fields.pop("name"))
+                request = Prepare(**fields, **named)
+            prepared = await self._preparer.prepare(request, loaded)
         except GuidedError as error:
-            self._ended(request.id)
-            self._peer.send(_refused(request.id, error))
+            refusal = error
         except Exception:  # noqa: BLE001 - a fault of ours costs this request alone, and the client an answer
             _log.exception("preparing the grammar failed")
-            self._ended(request.id)
-            code = ErrorCode.GRAMMAR_SERVICE_UNAVAILABLE
-            self._peer.send(_refused(request.id, GuidedError(code, retry_after_s=1)))
+            refusal = GuidedError(ErrorCode.GRAMMAR_SERVICE_UNAVAILABLE, retry_after_s=1)
         else:
             if self._ended(request.id) is None:
                 self._preparer.release(prepared.key)  # cancelled as it was done
                 return
             self._leases[request.id] = prepared.key
-            self._peer.send(Proven(id=request.id, backend=prepared.backend) if told else prepared)
+            proven = Proven(id=request.id, backend=prepared.backend)
+            self._peer.send(proven if is_told else msgspec.structs.replace(prepared, **named))
+            return
+        self._ended(request.id)
+        self._peer.send(_refused(request.id, refusal))
 
 
 class RankSession:

@@ -8,7 +8,7 @@ import os
 import random
 import struct
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, Final
 
@@ -93,21 +93,6 @@ def _key(asked: Prepare) -> str:
 
 def stream(*messages: wire.ClientMessage) -> bytes:
     return b"".join(map(wire.frame, messages))
-
-
-def bodies(data: bytes) -> Iterator[bytes]:
-    """Yield the bodies of a stream's whole frames.
-
-    Raises
-    ------
-    WireError
-        A length is over the limit.
-    """
-    while len(data) >= wire.LENGTH.size:
-        length = wire.body_length(data[: wire.LENGTH.size])
-        body, data = data[wire.LENGTH.size :][:length], data[wire.LENGTH.size + length :]
-        if len(body) == length:
-            yield body
 
 
 def _one_frame(data: bytes, chance: random.Random) -> bytes:
@@ -213,7 +198,7 @@ class _Link:
         self._changed = asyncio.Event()
         self._reader.feed_data(data)
         writer: Any = self
-        self._task = asyncio.create_task(service._server._accept_local(self._reader, writer))
+        self._task = asyncio.create_task(service._server.accept(self._reader, writer))
 
     def say(self, message: wire.ClientMessage) -> None:
         self._reader.feed_data(wire.frame(message))

@@ -26,7 +26,7 @@ def loads(job: Job, compiled: Compiled, positions: list[Position], folder: Path)
     """
     source = compiled.source(is_slow_sent=not job.has_files)
     if source is None and not job.has_files:
-        message = "over several nodes, a grammar must have a text of at most 1 MiB that ranks can compile"
+        message = f"{compiled.backend} has no text of this grammar below 1 MiB to send to several nodes"
         raise GuidedError(ErrorCode.GRAMMAR_UNSUPPORTED, message)
     content = (source or compiled.artifact()).encode()
     if len(content) > _MOST_BYTES:

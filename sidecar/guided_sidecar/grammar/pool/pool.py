@@ -74,12 +74,8 @@ class Pool:
     async def compile(self, job: Job, progress: Progress) -> Outcome:
         """Compile one grammar. Cancelling kills the worker, and ends when it is gone.
 
-        The job's `timeout_s` runs from the moment a worker has it.
-
-        Raises
-        ------
-        GuidedError
-            grammar_compile_timeout, _crashed or _memory; grammar_service_exhausted or _unavailable.
+        The job's `timeout_s` runs from the moment a worker has it. GuidedError: grammar_compile_timeout,
+        _crashed or _memory; grammar_service_exhausted or _unavailable.
         """
         while True:
             worker = await self._workers.take()

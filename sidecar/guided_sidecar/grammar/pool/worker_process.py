@@ -50,10 +50,7 @@ class Worker:
     async def run(self, job: Job, tell: Callable[[Compiled], None] = lambda _: None) -> Outcome:
         """Have the worker do a job, and tell what it says meanwhile. If cancelled, it must be killed.
 
-        Raises
-        ------
-        WorkerDiedError
-            It ended without an answer, or answered with nonsense.
+        WorkerDiedError: it ended without an answer, or answered with nonsense.
         """
         try:
             await asyncio.get_running_loop().sock_sendall(self._stream, worker_messages.frame(job))
@@ -123,10 +120,7 @@ class Template:
     async def start(self, timeout_s: float) -> Ready:
         """Start the process and wait until it has read the tokenizer.
 
-        Raises
-        ------
-        TemplateDiedError
-            It ended or did not become ready in time; its own words are on our standard error.
+        TemplateDiedError: it ended or was not ready in time; its own words are on our standard error.
         """
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         ours.setblocking(False)
@@ -143,17 +137,11 @@ class Template:
         return ready
 
     async def fork(self, timeout_s: float) -> Worker:
-        """Make one worker; one after the other.
-
-        Raises
-        ------
-        TemplateDiedError
-            The template is gone or silent.
-        """
+        """Make one worker, one after the other; TemplateDiedError: the template is gone or silent."""
         if self._control is None or self.died.is_set():
             raise TemplateDiedError("the template is gone")
         with contextlib.suppress(OSError):  # gone; that is about to be read
-            self._control.send(worker_messages.packet(worker_messages.Fork()))
+            self._control.send(worker_messages.FORK)
         worker: Worker = await self._answered(timeout_s)
         return worker
 

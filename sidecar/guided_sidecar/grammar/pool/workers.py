@@ -30,36 +30,21 @@ _ORDERED: Final[tuple[Loss, ...]] = ("deadline", "cancelled")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class WorkersState:
-    """What is to be told of the workers at one moment.
+    """What is to be told of the workers at one moment; counts are since the service started.
 
-    Parameters
-    ----------
-    idle, busy
-        Those that wait for a compile, and that compile.
-    queued
-        Compiles that wait for a worker.
-    restarts
-        Workers lost before their time since the service started, by reason.
-    forks, fork_s
-        Workers made, and the seconds from asking for each to having it, together.
-    templates
-        Templates that became ready: above 1, so many less one were lost.
-    tokenizer, versions
-        What the newest of them has, as in Ready; {} before the first.
-    last_failure
-        The last failure of a compile or a worker.
+    `tokenizer` and `versions` are the newest template's, as in Ready; {} before the first.
     """
 
     idle: int = 0
-    busy: int = 0
-    queued: int = 0
-    restarts: Mapping[Loss, int] = dataclasses.field(default_factory=dict)
-    forks: int = 0
-    fork_s: float = 0.0
-    templates: int = 0
+    busy: int = 0  # that compile
+    queued: int = 0  # compiles that wait for a worker
+    restarts: Mapping[Loss, int] = dataclasses.field(default_factory=dict)  # workers lost before their time
+    forks: int = 0  # workers made
+    fork_s: float = 0.0  # from asking for each to having it, together
+    templates: int = 0  # that became ready
     tokenizer: Mapping[Backend, str] = dataclasses.field(default_factory=dict)
     versions: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    last_failure: Failure | None = None
+    last_failure: Failure | None = None  # of a compile or a worker
 
     @property
     def ready(self) -> int:
@@ -127,10 +112,7 @@ class Workers:
     async def take(self) -> Worker:
         """Return an idle worker, first come first served; give it back by `put_back` or `discard`.
 
-        Raises
-        ------
-        GuidedError
-            The restart budget is spent and no worker is left.
+        GuidedError: the restart budget is spent and no worker is left.
         """
         self._queued += 1
         try:

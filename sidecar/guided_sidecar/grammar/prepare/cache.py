@@ -19,33 +19,18 @@ ProofResult = Literal["finished", "unfinished", "refused"]
 class CacheState:
     """Prepared grammars, and what became of all that was asked for since the service started.
 
-    Parameters
-    ----------
-    entries, size_bytes
-        Grammars kept in memory and on the run folder's tmpfs.
-    leased_bytes
-        Of these, what nothing may evict.
-    evictions
-        Grammars given up for want of room since the service started.
-    leases
-        Guided requests that hold a grammar on the ranks.
-    answers
-        Prepares by how their grammar was found: "hit", "joined" (another's compile), "miss",
-        "refused" (known to be bad), "" (ended before it was looked for).
-    proofs
-        Proofs of compiled grammars by ProofResult.
-    unenforced
-        Requests that were served although something that their grammars ask for is not enforced.
+    `answers` are prepares by how their grammar was found: "hit", "joined" (another's compile), "miss",
+    "refused" (known to be bad), "" (ended before it was looked for).
     """
 
     entries: int = 0
-    size_bytes: int = 0
-    leased_bytes: int = 0
-    evictions: int = 0
-    leases: int = 0
+    size_bytes: int = 0  # of all entries, in memory and on the run folder's tmpfs
+    leased_bytes: int = 0  # of these, what nothing may evict
+    evictions: int = 0  # for want of room
+    leases: int = 0  # of guided requests
     answers: Mapping[str, int] = dataclasses.field(default_factory=dict)
     proofs: Mapping[ProofResult, int] = dataclasses.field(default_factory=dict)
-    unenforced: int = 0
+    unenforced: int = 0  # requests that were served although a keyword of theirs is not enforced
 
 
 @dataclasses.dataclass(slots=True)
@@ -98,10 +83,7 @@ class GrammarCache:
     def land(self, entry: Entry) -> None:
         """Take in a grammar whose artefact, if it has one, is in the folder.
 
-        Raises
-        ------
-        GuidedError
-            grammar_storage_full: those in use leave it no room.
+        GuidedError: grammar_storage_full, as those in use leave it no room.
         """
         self._entries[entry.key] = entry
         self._size_bytes += entry.done.size_bytes

@@ -18,10 +18,7 @@ from guided_sidecar.grammar.worker_messages import Done, Job, Ready
 def taken(kind: Kind, spec: str, most_bytes: int) -> str:
     """Return the text that a worker is to read.
 
-    Raises
-    ------
-    GuidedError
-        grammar_too_large, or grammar_invalid for half a character, which no message can hold.
+    GuidedError: grammar_too_large, or grammar_invalid for half a character, which no message can hold.
     """
     if kind == "json_object":
         return ""  # whatever is sent along
@@ -39,12 +36,7 @@ def job_of(request: Prepare, pod: PodConfig, facts: Ready, memory_bytes: int = 0
     """Return what a worker is to do: as the request chooses, else as the pod is configured.
 
     A backend that the request names is alone. The key is the hash of all that a compiled grammar depends on,
-    as 64 hex digits.
-
-    Raises
-    ------
-    GuidedError
-        As `taken`.
+    as 64 hex digits. GuidedError: as `taken`.
     """
     guided = pod.guided_decoding
     keywords = request.unsupported_keywords or guided.unsupported_keywords

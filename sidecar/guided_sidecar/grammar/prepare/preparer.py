@@ -84,15 +84,8 @@ class Preparer:
     ) -> Prepared:
         """Compile, prove and load a grammar; on return the caller has a lease on it, ended by `release`.
 
-        Parameters
-        ----------
-        loaded
-            Called at most once, if every rank has loaded the grammar before it is proven.
-
-        Raises
-        ------
-        GuidedError
-            Why it cannot be used. Never anything else but cancellation.
+        `loaded` is called at most once, if every rank has loaded the grammar before it is proven.
+        GuidedError: why it cannot be used.
         """
         async with self._waiter(request, spans.remote(request.traceparent, request.tracestate)) as waiter:
             entry = await self._compiled(waiter, loaded)
@@ -104,13 +97,7 @@ class Preparer:
         return _prepared(request, entry.key, entry.done)
 
     async def hold(self, kind: Kind, spec: str) -> Entry:
-        """Prepare a grammar that stays until `let_go`; the deadline is for the compile, not for the ranks.
-
-        Raises
-        ------
-        GuidedError
-            As `prepare` does.
-        """
+        """Prepare a grammar that stays until `let_go`; the deadline is for the compile, not for the ranks."""
         timeout_s = self._pod.guided_decoding.compile.timeout_s
         request = Prepare(id=0, kind=kind, spec=spec, timeout_s=timeout_s)
         async with self._waiter(request, spans.NEVER) as waiter:  # nobody's request
@@ -166,9 +153,8 @@ class Preparer:
         """Return a proven grammar, with a lease on it."""
         facts = await self._pool.facts()
         self._rendezvous.check(facts.tokenizer)
-        memory_bytes = self._capacity.compile_bytes(
-            self._pod.guided_decoding.compile.memory_bytes, self._artifact_bytes, facts.resident_bytes
-        )
+        most_bytes = self._pod.guided_decoding.compile.memory_bytes
+        memory_bytes = self._capacity.compile_bytes(most_bytes, self._artifact_bytes, facts.resident_bytes)
         waiter.job = job = job_of(waiter.request, self._pod, facts, memory_bytes)
         waiter.cache = "refused"
         self._refusals.check(job.key)

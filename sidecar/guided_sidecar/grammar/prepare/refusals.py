@@ -15,12 +15,6 @@ _OF_ITS_COST: Final = frozenset(
         ErrorCode.GRAMMAR_COMPILE_MEMORY,
     }
 )
-_OF_THE_GRAMMAR: Final = _OF_ITS_COST | {
-    ErrorCode.GRAMMAR_INVALID,
-    ErrorCode.GRAMMAR_TOO_LARGE,
-    ErrorCode.GRAMMAR_UNSUPPORTED,
-    ErrorCode.GRAMMAR_DEAD_END,
-}
 
 
 class Refusals:
@@ -35,10 +29,7 @@ class Refusals:
     def check(self, key: str) -> None:
         """Raise the known refusal of a key, if there is one.
 
-        Raises
-        ------
-        GuidedError
-            As it was refused before. Its cost may have had another cause, so then it says for how long.
+        What it cost may have had another cause, so then the error says for how long it is refused.
         """
         error, until_s = self._kept.get(key, (None, 0.0))
         left_s = until_s - self._clock()
@@ -48,7 +39,7 @@ class Refusals:
 
     def record(self, key: str, error: GuidedError) -> None:
         """Remember a refusal; one that says nothing about the grammar is not remembered."""
-        if error.code in _OF_THE_GRAMMAR:
+        if not error.entry.retryable:
             self._kept.pop(key, None)
             # Without its traceback, which would keep the text.
             again = GuidedError(error.code, error.message, path=error.path)
