@@ -19,7 +19,6 @@ from support.sidecar import Api, Rank, Sidecar, busy_worker, exists, is_grammar,
 # What a compile may take: long, because these machines can be busy. Deadlines are the clients' own.
 CAP_S = 60.0
 DEADLINE_S = 4.0
-FLIGHT_LEASE_S = 3.0  # well over the second for which a fresh grammar stays leased
 
 
 @pytest.fixture(scope="module")
@@ -290,20 +289,3 @@ async def test_a_grammar_that_is_slow_on_a_rank_is_refused_for_a_while(api: Api,
     assert answer.code == "grammar_slow"
     assert re.fullmatch(r".* took a rank too long; it is refused for another \d+ s", answer.message)
     assert isinstance(await api.prepare("choice", '["another"]'), Prepared)
-
-
-async def test_a_rank_that_comes_back_is_told_what_is_leased_and_nothing_else(sidecar: Sidecar) -> None:
-    async with Api.connected(sidecar.pod) as api:
-        async with Rank.connected(sidecar.pod):
-            leased = await api.prepare("choice", '["leased"]')
-            assert isinstance(leased, Prepared)
-            number, answer = api.begin("choice", '["released"]')
-            released = await answer
-            assert isinstance(released, Prepared)
-            api.release(number)
-            await asyncio.sleep(FLIGHT_LEASE_S)
-        async with Rank.connected(sidecar.pod) as back:
-            await until(lambda: bool(back.loads))
-            assert [load.key for load in back.loads] == [leased.key]
-            assert isinstance(await api.prepare("choice", '["released"]'), Prepared)
-            assert [load.key for load in back.loads] == [leased.key, released.key]

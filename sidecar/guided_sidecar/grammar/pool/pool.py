@@ -17,6 +17,11 @@ _log = logging.getLogger(__name__)
 _ATTEMPTS: Final = 2  # a crash is tried once more, on another worker
 # A compile that ran out of time is to blame for it only if a worker had it for so much of the limit.
 _SHARE_WITH_A_WORKER: Final = 0.5
+# Refusals after which a worker is not used again.
+_SPOILT: Final[dict[ErrorCode, Loss]] = {
+    ErrorCode.GRAMMAR_COMPILE_MEMORY: "memory",
+    ErrorCode.GRAMMAR_COMPILE_CRASHED: "crashed",
+}
 
 
 @dataclasses.dataclass(slots=True)
@@ -99,12 +104,8 @@ class Pool:
         if not outcome.retire:
             await asyncio.shield(self._workers.put_back(worker))
             return outcome
-        loss: Loss | None = None  # it has done enough
-        if isinstance(outcome, Failed) and outcome.code is ErrorCode.GRAMMAR_COMPILE_MEMORY:
-            loss = "memory"
-        elif isinstance(outcome, Failed) and outcome.code is ErrorCode.GRAMMAR_COMPILE_CRASHED:
-            loss = "crashed"
-        if isinstance(outcome, Failed) and loss is not None:
+        loss = None  # it has done enough
+        if isinstance(outcome, Failed) and (loss := _SPOILT.get(outcome.code)) is not None:
             self._workers.note(outcome.code, outcome.message)
         await asyncio.shield(self._workers.discard(worker, loss))
         return outcome
