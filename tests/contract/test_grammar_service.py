@@ -242,17 +242,6 @@ async def test_who_leaves_while_a_crashed_compile_is_tried_again_takes_no_guilt_
     assert "it is refused for another" in refused.message
 
 
-async def test_killed_workers_are_replaced(sidecar: Sidecar, api: Api) -> None:
-    """How soon is `make chaos-grammar`'s to say."""
-    await until(lambda: len(sidecar.workers()) == 2)
-    before = sidecar.workers()
-    for pid in before:
-        kill(pid)
-    await until(lambda: len(sidecar.workers() - before) == 2)
-    assert not any(exists(pid) for pid in before)
-    assert isinstance(await api.prepare("choice", '["after the kill"]'), Prepared)
-
-
 async def test_the_last_waiter_who_cancels_kills_the_worker(sidecar: Sidecar, api: Api) -> None:
     spec = grammars.endless_regex(4)
     (first, _), (second, _) = (api.begin("regex", spec, backend="xgrammar") for _ in range(2))

@@ -4,7 +4,6 @@ import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import httpx
 
@@ -82,34 +81,6 @@ async def test_auto_takes_the_library_whose_version_was_measured(tmp_path: Path)
         'guidedmodel_grammar_library_unmeasured{library="llguidance"}': "1.0",
         'guidedmodel_grammar_library_unmeasured{library="xgrammar"}': "0.0",
     }
-
-
-async def test_without_a_measured_library_no_schema_is_served_unasked(tmp_path: Path) -> None:
-    with sidecar_with(tmp_path, {"llguidance": "1.7.99", "xgrammar": "0.2.99"}) as sidecar:
-        email, named, anything, choice = await answers(
-            sidecar,
-            [
-                ("json", EMAIL, None),
-                ("json", EMAIL, "xgrammar"),
-                ("json", ANYTHING, None),
-                ("choice", '["a"]', None),
-            ],
-        )
-
-    assert email[0] == "grammar_unsupported"
-    assert email[1].startswith("xgrammar 0.2.99 is used for JSON schemas only if guided_backend")
-    assert "; llguidance 1.7.99 is used for" in email[1]
-    assert [named[0], anything[0], choice[0]] == ["xgrammar", "guidance", "guidance"]
-
-
-async def test_the_installed_libraries_are_the_measured_ones(tmp_path: Path) -> None:
-    with sidecar_with(tmp_path, {}) as sidecar:
-        email, ipv4 = await answers(sidecar, [("json", EMAIL, None), ("json", IPV4, None)])
-        figures: dict[str, Any] = metrics(sidecar)
-        assert page(sidecar).unmeasured == []
-
-    assert email == ipv4 == ("guidance", "")
-    assert set(figures.values()) == {"0.0"}
 
 
 def page(sidecar: Sidecar) -> status.PodStatus:

@@ -126,16 +126,6 @@ class TestNarrow:
 
     guided = NARROW
 
-    async def test_another_worker_takes_the_place_of_one_whose_compile_was_given_up(
-        self, shared: Shared
-    ) -> None:
-        async with Rank.connected(shared.pod), Api.connected(shared.pod) as api:
-            number, _ = api.begin("regex", grammars.endless_regex(), backend="xgrammar")
-            await until(lambda: shared.service.snapshot().workers.busy == 1)
-            api.release(number)
-            await until(lambda: shared.lost() == {"cancelled": 1})
-            await until(lambda: shared.service.snapshot().workers.idle == 2)
-
     async def test_workers_that_died_before_a_compile_do_not_count_against_its_grammar(
         self, shared: Shared, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -36,8 +36,8 @@ class Capacity:
     @classmethod
     def of(cls, config: CompileConfig, cpus: float, memory_limit: int | None) -> Self:
         """Share `cpus` CPUs among workers; `memory_limit` is the container's in bytes, None: no limit."""
-        workers = config.workers or _between(_LEAST_WORKERS, int(cpus) // _CPUS_PER_WORKER, _MOST_WORKERS)
-        threads = _between(1, int(_THREADS_PER_CPU * cpus / workers), _MOST_THREADS)
+        workers = config.workers or min(max(_LEAST_WORKERS, int(cpus) // _CPUS_PER_WORKER), _MOST_WORKERS)
+        threads = min(max(1, int(_THREADS_PER_CPU * cpus / workers)), _MOST_THREADS)
         return cls(workers, threads, memory_limit)
 
     def artifact_bytes(self, wanted: int) -> int:
@@ -53,7 +53,3 @@ class Capacity:
             return wanted
         left = self.memory_limit - _SERVICE_BYTES - template_bytes - artifact_bytes
         return min(wanted, max(left // self.workers, _LEAST_MEMORY_BYTES))
-
-
-def _between(least: int, value: int, most: int) -> int:
-    return max(least, min(value, most))
