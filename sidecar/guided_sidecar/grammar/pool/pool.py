@@ -82,13 +82,14 @@ class Pool:
         The job's `timeout_s` runs from the moment a worker has it. GuidedError: grammar_compile_timeout,
         _crashed or _memory; grammar_service_exhausted or _unavailable.
         """
-        while True:
-            worker = await self._workers.take()
-            try:
-                return await self._run(worker, job, progress)
-            except WorkerDiedError as death:
-                progress.died(had_begun=death.had_begun)
-                self._judge(death, progress.deaths)
+        async with self._workers.turn():
+            while True:
+                worker = await self._workers.take()
+                try:
+                    return await self._run(worker, job, progress)
+                except WorkerDiedError as death:
+                    progress.died(had_begun=death.had_begun)
+                    self._judge(death, progress.deaths)
 
     async def _run(self, worker: Worker, job: Job, progress: Progress) -> Outcome:
         progress.start()

@@ -2,10 +2,11 @@
 
 import asyncio
 import collections
+import contextlib
 import dataclasses
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from typing import Final, Literal
 
 from guided_contract.errors import ErrorCode, GuidedError
@@ -67,7 +68,8 @@ class Workers:
         self._number = number
         self._idle: collections.deque[Worker] = collections.deque()
         self._busy = 0
-        self._queued = 0
+        self._under_way = 0  # compiles
+        self._turns = asyncio.Semaphore(number)
         self._restarts: collections.Counter[Loss] = collections.Counter()
         self._state = WorkersState()  # what is not counted above
         self._changed = asyncio.Condition()
@@ -83,7 +85,7 @@ class Workers:
             self._state,
             idle=len(self._idle),
             busy=self._busy,
-            queued=self._queued,
+            queued=max(0, self._under_way - self._busy),
             restarts=dict(self._restarts),
         )
 
@@ -109,22 +111,28 @@ class Workers:
         if self._template is not None:
             await self._template.stop()
 
+    @contextlib.asynccontextmanager
+    async def turn(self) -> AsyncIterator[None]:
+        """Wait for a compile's turn, first come first served; as many have one as there are workers."""
+        self._under_way += 1
+        try:
+            async with self._turns:
+                yield
+        finally:
+            self._under_way -= 1
+
     async def take(self) -> Worker:
-        """Return an idle worker, first come first served; give it back by `put_back` or `discard`.
+        """Return an idle worker, within a turn; give it back by `put_back` or `discard`.
 
         GuidedError: the restart budget is spent and no worker is left.
         """
-        self._queued += 1
-        try:
-            async with self._changed:
-                while not self._idle:
-                    if wait_s := self._budget.exhausted_for_s():
-                        raise GuidedError(ErrorCode.GRAMMAR_SERVICE_EXHAUSTED, retry_after_s=wait_s)
-                    await self._changed.wait()
-                self._busy += 1
-                return self._idle.popleft()
-        finally:
-            self._queued -= 1
+        async with self._changed:
+            while not self._idle:
+                if wait_s := self._budget.exhausted_for_s():
+                    raise GuidedError(ErrorCode.GRAMMAR_SERVICE_EXHAUSTED, retry_after_s=wait_s)
+                await self._changed.wait()
+            self._busy += 1
+            return self._idle.popleft()
 
     async def put_back(self, worker: Worker) -> None:
         """Take a worker back after its job."""
