@@ -125,9 +125,17 @@ class ApiSession:
 
         try:
             if isinstance(request, PrepareNamed):
-                fields = msgspec.structs.asdict(request)
-                named["kind"], named["spec"] = self._named.resolve(fields.pop("name"))
-                request = Prepare(**fields, **named)
+                named["kind"], named["spec"] = self._named.resolve(request.name)
+                request = Prepare(
+                    id=request.id,
+                    timeout_s=request.timeout_s,
+                    backend=request.backend,
+                    whitespace=request.whitespace,
+                    unsupported_keywords=request.unsupported_keywords,
+                    traceparent=request.traceparent,
+                    tracestate=request.tracestate,
+                    **named,
+                )
             prepared = await self._preparer.prepare(request, loaded)
         except GuidedError as error:
             refusal = error
