@@ -7,7 +7,7 @@ is the client's Hello; the service answers Welcome. Every other message may come
 client    sends                                       receives
 ========  ==========================================  ==============================================
 api       Prepare, PrepareNamed, Release              Prepared, Proven, Refused, End
-rank      Loaded, Failed, Compare, Fetch              Load, Unload, Chunk
+rank      Loaded, Failed, Compare                     Load, Unload
 others    -                                           -
 ========  ==========================================  ==============================================
 """
@@ -196,21 +196,6 @@ class Compare(Message, frozen=True, kw_only=True):
     record: bytes
 
 
-class Fetch(Message, frozen=True, kw_only=True):
-    """The content of an artefact from `offset` on, for a node that does not share the grammars folder."""
-
-    artifact: str
-    offset: Natural = 0
-
-
-class Chunk(Message, frozen=True, kw_only=True):
-    """Part of an artefact; `last`: there is no more. Nothing at all: there is no such artefact any more."""
-
-    artifact: str
-    data: bytes
-    last: bool
-
-
 class End(Message, frozen=True, kw_only=True):
     """An API server is to end a request, if it has it, with an error; fields as in Failed."""
 
@@ -227,8 +212,8 @@ class Ticket(Trace, frozen=True, kw_only=True):
     reasoning_arguments: dict[str, Any] = {}  # noqa: RUF012 - a Struct copies it
 
 
-ClientMessage = Hello | Prepare | PrepareNamed | Release | Loaded | Failed | Compare | Fetch
-ServiceMessage = Welcome | Prepared | Proven | Refused | Load | Unload | Chunk | End
+ClientMessage = Hello | Prepare | PrepareNamed | Release | Loaded | Failed | Compare
+ServiceMessage = Welcome | Prepared | Proven | Refused | Load | Unload | End
 
 
 class WireError(Exception):

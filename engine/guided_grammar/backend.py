@@ -60,8 +60,8 @@ class Compiled(Loaded, Protocol):
     vocab_size: int  # tokens that a mask row of it has
     memory_bytes: int  # what a rank holds of it, where that can be told, else 0
 
-    def source(self) -> str | None:
-        """Return what a rank compiles it of again; None: that takes long, and it loads a file."""
+    def source(self, *, is_slow_sent: bool = False) -> str | None:
+        """Return what a rank compiles it of again; None: there is none, or it takes long and may not."""
 
     def artifact(self) -> str:
         """Return the content of that file."""

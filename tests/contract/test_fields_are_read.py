@@ -29,7 +29,6 @@ READERS: dict[type[msgspec.Struct], tuple[Path, ...]] = {
     **dict.fromkeys(typing.get_args(wire.ClientMessage), IN_SIDECAR),
     **dict.fromkeys(typing.get_args(wire.ServiceMessage), IN_ENGINE),
     **dict.fromkeys(typing.get_args(records.AnyRecord), IN_SIDECAR),
-    wire.Chunk: IN_SIDECAR,  # a sidecar asks another node's for artefacts
     wire.Ticket: IN_ENGINE,  # from an API server to the ranks
     config.PodConfig: (*IN_ENGINE, SIDECAR, CONTRACT / "otel_variables.py"),  # which both of them ask
     status.PodStatus: (OPERATOR,),

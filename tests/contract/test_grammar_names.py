@@ -10,8 +10,7 @@ import pytest
 
 from guided_contract import status
 from guided_contract.status import GrammarStatus
-from guided_contract.wire import Hello, Prepared, Refused
-from support import grammars
+from guided_contract.wire import Hello, Prepared
 from support.engine import pod_config
 from support.sidecar import Api, Client, Rank, Sidecar, until
 
@@ -127,14 +126,6 @@ async def test_ranks_that_start_anew_load_the_named_grammars_unasked(
         assert len(first.loads) == len(before)
 
 
-async def test_an_unknown_name_is_refused_with_those_close_to_it(api: Api) -> None:
-    answer = await api.prepare_named("cards")
-
-    assert isinstance(answer, Refused)
-    assert (answer.code, answer.path) == ("grammar_unknown", "vllm_xargs.guided_grammar")
-    assert answer.message == "this model has no grammar 'cards'; did you mean card?"
-
-
 async def test_a_change_is_followed_and_a_broken_one_is_not(
     sidecar: Sidecar, mounted: Path, api: Api, ranks: list[Rank]
 ) -> None:
@@ -157,16 +148,3 @@ async def test_a_change_is_followed_and_a_broken_one_is_not(
 
     write(mounted, CARD)
     await until(lambda: is_ready(sidecar, "card"), 20)
-
-
-async def test_a_new_one_is_served_and_a_removed_one_refused(
-    sidecar: Sidecar, mounted: Path, api: Api
-) -> None:
-    (mounted / "tag.StructuralTag").write_text(grammars.TAGS)
-    await until(lambda: is_ready(sidecar, "tag"), 20)
-    assert isinstance(await api.prepare_named("tag"), Prepared)
-    (mounted / "tag.StructuralTag").unlink()
-    await until(lambda: "tag" not in seen(sidecar), 20)
-    answer = await api.prepare_named("tag")
-    assert isinstance(answer, Refused)
-    assert answer.code == "grammar_unknown"

@@ -11,15 +11,14 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 
 from guided_contract.config import CompileConfig, GuidedDecodingConfig, PodConfig, RestartConfig
-from guided_contract.wire import Failed, Kind, Load, Loaded, Prepared, Refused
+from guided_contract.wire import Failed, Kind, Prepared, Refused
 from support import grammars
 from support.engine import pod_config
-from support.sidecar import Api, Rank, Sidecar, busy_worker, exists, is_grammar, kill, loaded, until
+from support.sidecar import Api, Rank, Sidecar, busy_worker, exists, is_grammar, kill, until
 
 # What a compile may take: long, because these machines can be busy. Deadlines are the clients' own.
 CAP_S = 60.0
 DEADLINE_S = 4.0
-FLIGHT_LEASE_S = 3.0  # well over the second for which a fresh grammar stays leased
 
 
 @pytest.fixture(scope="module")
@@ -74,34 +73,6 @@ async def test_a_grammar_of_every_kind_is_loaded_on_the_rank(
     assert artifact.stat().st_mode & 0o777 == 0o600
 
 
-async def test_a_repeat_bound_that_xgrammar_cannot_compile_goes_to_llguidance(api: Api) -> None:
-    """With its cache on, as vLLM has it, xgrammar raises for bounds over 128, after validation has passed."""
-    answer = await api.prepare("json", '{"type": "string", "pattern": "^[0-9]{200}$"}')
-
-    assert isinstance(answer, Prepared), answer
-    assert answer.backend == "guidance"
-
-
-async def test_a_bound_that_llguidance_takes_for_inclusive_goes_to_xgrammar(api: Api) -> None:
-    """Found by the soak: it wrote 0."""
-    number = {"type": "number", "exclusiveMinimum": 0, "maximum": 0.5}
-    schema = {"type": "object", "properties": {"n": number, "s": {"type": "string", "maxLength": 9}}}
-    answer = await api.prepare("json", json.dumps(schema))
-    assert isinstance(answer, Prepared), answer
-    assert answer.backend == "xgrammar"
-
-    schema["properties"]["l"] = {"type": "number", "multipleOf": 0.5}  # type: ignore[index]
-    refused = await api.prepare("json", json.dumps(schema))
-    assert isinstance(refused, Refused)
-    assert (refused.code, refused.path) == ("grammar_unsupported", "$.properties.n.exclusiveMinimum")
-    assert "takes the bound itself" in refused.message
-
-
-@pytest.mark.parametrize(("kind", "spec"), [("regex", r"\{\[x"), ("grammar", 'root ::= "{[" [a-z] "]]}}"')])
-async def test_text_that_looks_like_json_and_is_none_is_proven_too(api: Api, kind: Kind, spec: str) -> None:
-    assert isinstance(await api.prepare(kind, spec), Prepared)
-
-
 async def test_a_prepared_grammar_costs_no_second_compile_or_load(api: Api, rank: Rank) -> None:
     schema = {"type": "object", "properties": {"once": {"type": "integer"}}}
     first = await api.prepare("json", json.dumps(schema))
@@ -129,16 +100,6 @@ def _nested(levels: int) -> str:
             "$.properties.a.type",
             '"strng" is not a JSON type',
         ),
-        (
-            "json",
-            '{"properties": {"a": {"minimum": "x"}}}',
-            "invalid",
-            "$.properties.a.minimum",
-            '"x" is not a number',
-        ),
-        ("json", '{"properties": {"a b": {"enum": 1}}}', "invalid", "$.properties['a b'].enum", "1"),
-        ("json", '{"required": "a"}', "invalid", "$.required", '"a" is not an array'),
-        ("json", '{"$ref": "#/$defs/no"}', "invalid", "$.$ref", "does not exist"),
         ("json", '{"$ref": "https://example.com/s"}', "unsupported", "$.$ref", "references are not fetched"),
         ("json", '{"type": "object",', "invalid", "$", "line 1, column 19"),
         ("json", '{"maximum": 1e999}', "invalid", "$", "out of range"),
@@ -154,13 +115,6 @@ def _nested(levels: int) -> str:
         ),
         (
             "json",
-            '{"items": {"if": {"multipleOf": 3}, "else": {}}}',
-            "unsupported",
-            "$.items.if",
-            "not supported",
-        ),
-        (
-            "json",
             '{"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/a"}}}',
             "dead_end",
             "$.$ref",
@@ -171,7 +125,6 @@ def _nested(levels: int) -> str:
         ("regex", "[a-z", "invalid", None, "unterminated character set at position 0"),
         ("regex", "a\x00b", "invalid", None, "NUL"),
         ("regex", "a" * (129 << 10), "too_large", None, "limit of 131072 bytes"),
-        ("choice", "[]", "invalid", "$", "at least one string"),
         ("choice", '["a", 1]', "invalid", "$", "at least one string"),
         ("grammar", " \n", "invalid", None, "empty"),
         ("grammar", 'root ::= "a" missing', "invalid", None, "missing"),
@@ -183,7 +136,6 @@ def _nested(levels: int) -> str:
             "$.format",
             "nonsense",
         ),
-        ("structural_tag", "{}", "invalid", "$.format", ""),
     ],
 )
 async def test_a_refusal_says_which_keyword_and_why(  # noqa: PLR0913, PLR0917 - a table
@@ -215,19 +167,6 @@ async def test_an_endless_compile_ends_at_its_deadline_and_costs_nobody_else(
     assert f"within {DEADLINE_S:g} s" in answer.message
     assert busy in idle
     assert not exists(busy), "the worker is still in the process table"
-
-
-async def test_endless_compiles_that_found_no_worker_are_told_so(api: Api) -> None:
-    answers = await asyncio.gather(
-        *(
-            api.prepare("regex", grammars.endless_regex(200 + number), DEADLINE_S, backend="xgrammar")
-            for number in range(5)
-        )
-    )
-
-    codes = {answer.code for answer in answers if isinstance(answer, Refused)}
-    # There are fewer workers than that: those that came last waited for one.
-    assert codes == {"grammar_compile_timeout", "grammar_service_unavailable"}
 
 
 async def test_a_stopped_worker_is_as_good_as_dead(sidecar: Sidecar, api: Api) -> None:
@@ -303,17 +242,6 @@ async def test_who_leaves_while_a_crashed_compile_is_tried_again_takes_no_guilt_
     assert "it is refused for another" in refused.message
 
 
-async def test_killed_workers_are_replaced(sidecar: Sidecar, api: Api) -> None:
-    """How soon is `make chaos-grammar`'s to say."""
-    await until(lambda: len(sidecar.workers()) == 2)
-    before = sidecar.workers()
-    for pid in before:
-        kill(pid)
-    await until(lambda: len(sidecar.workers() - before) == 2)
-    assert not any(exists(pid) for pid in before)
-    assert isinstance(await api.prepare("choice", '["after the kill"]'), Prepared)
-
-
 async def test_the_last_waiter_who_cancels_kills_the_worker(sidecar: Sidecar, api: Api) -> None:
     spec = grammars.endless_regex(4)
     (first, _), (second, _) = (api.begin("regex", spec, backend="xgrammar") for _ in range(2))
@@ -327,15 +255,6 @@ async def test_the_last_waiter_who_cancels_kills_the_worker(sidecar: Sidecar, ap
     await until(lambda: not exists(busy))
 
 
-async def test_a_client_that_goes_away_cancels(sidecar: Sidecar, api: Api) -> None:
-    async with Api.connected(sidecar.pod) as leaving:
-        leaving.begin("regex", grammars.endless_regex(5), backend="xgrammar")
-        busy = await busy_worker(sidecar)
-
-    await until(lambda: not exists(busy))
-    assert isinstance(await api.prepare("choice", '["still here"]'), Prepared)
-
-
 async def test_a_template_that_dies_is_replaced(sidecar: Sidecar, api: Api) -> None:
     template = sidecar.template_pid()
     assert template is not None
@@ -345,31 +264,6 @@ async def test_a_template_that_dies_is_replaced(sidecar: Sidecar, api: Api) -> N
     await until(lambda: not any(exists(pid) for pid in {template, *orphans}))
     assert isinstance(await api.prepare("choice", '["a new template"]'), Prepared)
     assert sidecar.template_pid() not in (None, template)
-
-
-async def test_without_its_rank_a_grammar_is_refused_for_now(sidecar: Sidecar) -> None:
-    async with Api.connected(sidecar.pod) as api:
-        answer = await api.prepare("choice", '["nobody there"]', timeout_s=3)
-
-    assert isinstance(answer, Refused)
-    assert (answer.code, answer.message) == (
-        "grammar_rank_gone",
-        "rank 0 is disconnected and did not reconnect within 3 s",
-    )
-    assert answer.retry_after_s
-
-
-async def test_a_rank_that_cannot_load_refuses_that_grammar(sidecar: Sidecar) -> None:
-    def fail(load: Load) -> Loaded:
-        return loaded(load, "the artefact is damaged")
-
-    async with Rank.connected(sidecar.pod, answer=fail), Api.connected(sidecar.pod) as api:
-        answer = await api.prepare("choice", '["unloadable"]')
-        assert isinstance(answer, Refused)
-        assert answer.code == "grammar_load_failed"
-        assert "rank 0: the artefact is damaged" in answer.message
-    async with Rank.connected(sidecar.pod), Api.connected(sidecar.pod) as api:
-        assert isinstance(await api.prepare("choice", '["unloadable"]'), Prepared)
 
 
 async def test_a_grammar_that_is_slow_on_a_rank_is_refused_for_a_while(api: Api, rank: Rank) -> None:
@@ -384,20 +278,3 @@ async def test_a_grammar_that_is_slow_on_a_rank_is_refused_for_a_while(api: Api,
     assert answer.code == "grammar_slow"
     assert re.fullmatch(r".* took a rank too long; it is refused for another \d+ s", answer.message)
     assert isinstance(await api.prepare("choice", '["another"]'), Prepared)
-
-
-async def test_a_rank_that_comes_back_is_told_what_is_leased_and_nothing_else(sidecar: Sidecar) -> None:
-    async with Api.connected(sidecar.pod) as api:
-        async with Rank.connected(sidecar.pod):
-            leased = await api.prepare("choice", '["leased"]')
-            assert isinstance(leased, Prepared)
-            number, answer = api.begin("choice", '["released"]')
-            released = await answer
-            assert isinstance(released, Prepared)
-            api.release(number)
-            await asyncio.sleep(FLIGHT_LEASE_S)
-        async with Rank.connected(sidecar.pod) as back:
-            await until(lambda: bool(back.loads))
-            assert [load.key for load in back.loads] == [leased.key]
-            assert isinstance(await api.prepare("choice", '["released"]'), Prepared)
-            assert [load.key for load in back.loads] == [leased.key, released.key]

@@ -1,9 +1,7 @@
 """Peers that break the protocol, and a service that dies: what each costs."""
 
 import asyncio
-import contextlib
 import os
-import random
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -14,7 +12,6 @@ from guided_contract import wire
 from guided_contract.config import CompileConfig, GuidedDecodingConfig
 from guided_contract.wire import Hello, Loaded, Prepare, Prepared, Release, Welcome
 from support.engine import pod_config
-from support.fuzz import peers as fuzz
 from support.sidecar import Api, Client, Rank, Sidecar, descendants, exists, kill, roundtrip, until
 
 API = Hello(role="api", pid=1, boot="boot")
@@ -67,14 +64,6 @@ async def test_garbage_closes_only_its_own_connection(sidecar: Sidecar, client: 
         assert not other.client.reader.at_eof()
 
 
-@pytest.mark.parametrize("case", sorted(GARBAGE.keys() - {"no hello"}))
-async def test_garbage_after_a_hello_closes_too(client: Client, case: str) -> None:
-    await client.greet(API)
-    client.writer.write(GARBAGE[case])
-
-    assert await client.is_closed()
-
-
 async def test_a_role_says_only_what_is_its_own(client: Client) -> None:
     await client.greet(API)
     client.send(Loaded(key="k"))
@@ -106,66 +95,6 @@ async def test_an_announced_frame_costs_no_memory_until_it_comes(sidecar: Sideca
     assert _resident_kib(service) - before < 20 << 10
     for one in clients:
         one.close()
-
-
-async def test_thousands_of_changed_frames_hurt_nobody_else(sidecar: Sidecar) -> None:
-    """The seeds of `make fuzz`, changed as there, over the real socket."""
-    service = sidecar.service_pid()
-    assert service is not None
-    chance = random.Random(1)
-    target = fuzz.target()
-    async with (
-        Rank.connected(sidecar.pod, 0),
-        Rank.connected(sidecar.pod, 1),
-        Api.connected(sidecar.pod) as api,
-    ):
-        assert isinstance(await api.prepare("choice", '["before"]'), Prepared)
-        before = _resident_kib(service)
-        for batch in range(60):
-            changed = [target.mutate(chance.choice(target.seeds), chance) for _ in range(50)]
-            await asyncio.gather(*(_sent(sidecar, data) for data in changed if not _takes_a_place(data)))
-            if batch % 10 == 0:
-                await _sent(sidecar, _framed(chance.randbytes(wire.MAX_FRAME_BYTES)))
-                assert isinstance(await api.prepare("choice", f'["{batch}"]', timeout_s=20), Prepared)
-        grown = _resident_kib(service) - before
-    target.close()
-
-    assert sidecar.service_pid() == service
-    assert grown < 2 * wire.MAX_FRAME_BYTES >> 10
-
-
-async def _sent(sidecar: Sidecar, data: bytes) -> None:
-    """Send all of it; the service must close the connection, by itself if something in it is wrong."""
-    client = await Client.open(sidecar.pod)
-    try:
-        with contextlib.suppress(ConnectionError):
-            client.writer.write(data)
-            if not _is_wrong(data):
-                client.writer.write_eof()
-        assert await client.is_closed(), data[:500]
-    finally:
-        client.close()
-
-
-def _is_wrong(data: bytes) -> bool:
-    """Tell whether a whole frame in it is none of ours; what the service thinks of the others is its own."""
-    try:
-        for body in fuzz.bodies(data):
-            wire.decode_client_message(body)
-    except wire.WireError:
-        return True
-    return False
-
-
-def _takes_a_place(data: bytes) -> bool:
-    """Tell whether it begins as a rank's that there is: no garbage."""
-    try:
-        hello = wire.decode_client_message(next(fuzz.bodies(data)))
-    except (StopIteration, wire.WireError):
-        return False
-    if not isinstance(hello, Hello):
-        return False
-    return hello.role == "rank" and hello.samples and hello.rank in {0, 1}
 
 
 async def test_a_rank_that_there_is_not_is_cut_off(client: Client) -> None:

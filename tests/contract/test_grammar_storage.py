@@ -14,7 +14,7 @@ from guided_contract.config import CompileConfig, GuidedDecodingConfig
 from guided_contract.wire import Prepared, Refused
 from support import grammars
 from support.service import serving
-from support.sidecar import Api, Rank, until
+from support.sidecar import Api, Rank
 
 PATIENT = GuidedDecodingConfig(compile=CompileConfig(timeout_s=60))  # these machines can be busy
 
@@ -67,35 +67,6 @@ async def test_a_full_tmpfs_is_told_as_that_and_corrupts_nothing(
             load = next(load for load in rank.loads if load.key == again.key)
             content = (pod.grammars_folder / again.key).read_bytes()
             assert hashlib.sha256(content).hexdigest() == load.sha256
-
-
-async def test_grammars_in_use_are_bounded_and_unused_ones_make_room(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    room: dict[str, object] = {"artifact_bytes": 4_000_000, "cache_bytes": 2_000_000}
-    async with (
-        serving(tmp_path, monkeypatch, settings=room, guided_decoding=PATIENT) as (service, pod),
-        Rank.connected(pod),
-        Api.connected(pod) as api,
-    ):
-        held: dict[int, str] = {}
-        for number in range(40):
-            identity, answer = api.begin("grammar", grammars.filed(f"n{number}"))
-            prepared = await answer
-            if isinstance(prepared, Refused):
-                break
-            held[identity] = prepared.key
-        assert isinstance(prepared, Refused), "no end to them"
-        assert prepared.code == "grammar_storage_full"
-        assert prepared.retry_after_s
-        assert 3_000_000 < service.snapshot().cache.leased_bytes <= 4_000_000
-        files = [path.stat().st_size for path in pod.grammars_folder.iterdir()]
-        assert sum(files) <= 4_000_000
-
-        for identity in list(held)[: len(held) // 2]:
-            api.release(identity)
-        await until(lambda: service.snapshot().cache.leases <= len(held) - len(held) // 2)
-        assert isinstance(await api.prepare("choice", '["room again"]'), Prepared)
 
 
 async def test_what_ranks_hold_of_a_short_text_counts(

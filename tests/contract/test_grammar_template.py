@@ -1,7 +1,6 @@
 """The template of grammar workers, alone: its forks."""
 
 import asyncio
-import select
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -10,12 +9,11 @@ import pytest_asyncio
 
 from guided_contract import names
 from guided_sidecar.grammar import artifacts
-from guided_sidecar.grammar.pool.worker_process import Template, Worker
+from guided_sidecar.grammar.pool.worker_process import Template
 from guided_sidecar.grammar.worker_errors import WorkerDiedError
 from guided_sidecar.grammar.worker_messages import Compiled, Done, Job
 from support import grammars
 from support.engine import pod_config, write_config
-from support.sidecar import until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -52,34 +50,6 @@ async def test_a_fork_imports_nothing(template: Template) -> None:
     for worker in made:
         await worker.kill()
         worker.close()
-
-
-async def test_a_fork_that_is_given_up_leaves_nothing(template: Template) -> None:
-    """Also one that is given up in the very moment in which its worker arrives."""
-
-    def files() -> set[Path]:
-        return set(Path("/proc/self/fd").iterdir())
-
-    before = files()
-    for turns in (None, 1, 2, 3, 4, 5, 6):
-        fork = asyncio.create_task(template.fork(5))
-        await asyncio.sleep(0)
-        if turns is not None:  # None: at once, before the template has answered
-            control = template._control
-            assert control is not None
-            assert select.select([control], [], [], 5)[0]  # the worker is there, and nobody has looked
-            for _ in range(turns):
-                await asyncio.sleep(0)
-        fork.cancel()
-        made = (await asyncio.gather(fork, return_exceptions=True))[0]
-        if isinstance(made, Worker):  # it was too late to give it up
-            await made.kill()
-            made.close()
-        another = await template.fork(5)  # the template has answered all before
-        await another.kill()
-        another.close()
-        await until(lambda: files() <= before)
-    assert not template._workers
 
 
 async def test_a_worker_that_nobody_watches_is_ended_by_the_kernel(template: Template) -> None:

@@ -74,32 +74,6 @@ async def test_auto_takes_the_library_whose_version_was_measured(tmp_path: Path)
     assert told == [LibraryStatus(name="llguidance", version="1.7.99", measured=MEASURED)]
 
 
-async def test_without_a_measured_library_no_schema_is_served_unasked(tmp_path: Path) -> None:
-    with sidecar_with(tmp_path, {"llguidance": "1.7.99", "xgrammar": "0.2.99"}) as sidecar:
-        email, named, anything, choice = await answers(
-            sidecar,
-            [
-                ("json", EMAIL, None),
-                ("json", EMAIL, "xgrammar"),
-                ("json", ANYTHING, None),
-                ("choice", '["a"]', None),
-            ],
-        )
-
-    assert email[0] == "grammar_unsupported"
-    assert email[1].startswith("xgrammar 0.2.99 is used for JSON schemas only if guided_backend")
-    assert "; llguidance 1.7.99 is used for" in email[1]
-    assert [named[0], anything[0], choice[0]] == ["xgrammar", "guidance", "guidance"]
-
-
-async def test_the_installed_libraries_are_the_measured_ones(tmp_path: Path) -> None:
-    with sidecar_with(tmp_path, {}) as sidecar:
-        email, ipv4 = await answers(sidecar, [("json", EMAIL, None), ("json", IPV4, None)])
-        assert page(sidecar).unmeasured == []
-
-    assert email == ipv4 == ("guidance", "")
-
-
 def page(sidecar: Sidecar) -> status.PodStatus:
     url = f"http://127.0.0.1:{sidecar.pod.ports.sidecar}/status"
     return status.decode(httpx.get(url).content)

@@ -4,7 +4,6 @@ import asyncio
 import json
 import os
 import signal
-import time
 from collections import Counter
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
@@ -15,13 +14,12 @@ import pytest_asyncio
 
 from guided_contract.config import CompileConfig, GuidedDecodingConfig, PodConfig
 from guided_contract.wire import Prepared, Refused
-from guided_sidecar.grammar.pool import pool
-from guided_sidecar.grammar.pool.worker_process import Template, Worker
+from guided_sidecar.grammar.pool.worker_process import Worker
 from guided_sidecar.settings import Settings
 from guided_sidecar.socket.grammar_service import GrammarService
 from support import grammars
 from support.service import serving, workers
-from support.sidecar import Api, Rank, kill, until
+from support.sidecar import Api, Rank, until
 
 # These machines can be busy.
 PATIENT = GuidedDecodingConfig(compile=CompileConfig(timeout_s=60, memory_bytes=96 << 20))
@@ -91,20 +89,6 @@ class TestPatient:
             assert before - workers(), "the worker whose memory ran out still serves"
             assert shared.lost() == {"memory": 1}
 
-    async def test_a_fallback_to_the_slower_library_has_a_deadline_of_its_own(
-        self, shared: Shared, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """Then the first library's refusal is the answer: it says what is wrong, and comes early."""
-        monkeypatch.setattr(pool, "_FALLBACK_SHARE", 0.05)
-        async with Rank.connected(shared.pod), Api.connected(shared.pod) as api:
-            refused = await api.prepare("regex", rf"<\|bos\|>{grammars.slow_regex(5000)}")
-
-            assert isinstance(refused, Refused), refused
-            assert refused.code == "grammar_unsupported"
-            assert "<|bos|>" in refused.message
-            assert refused.message.endswith("with the other library the grammar did not compile within 3 s")
-            assert shared.lost() == {"deadline": 1}
-
     async def test_references_deeper_than_a_workers_stack_are_refused(self, shared: Shared) -> None:
         """As a rank's is twice that, whatever a worker has compiled can be loaded there."""
         async with Rank.connected(shared.pod), Api.connected(shared.pod) as api:
@@ -142,25 +126,15 @@ class TestNarrow:
 
     guided = NARROW
 
-    async def test_another_worker_takes_the_place_of_one_whose_compile_was_given_up(
-        self, shared: Shared
-    ) -> None:
-        async with Rank.connected(shared.pod), Api.connected(shared.pod) as api:
-            number, _ = api.begin("regex", grammars.endless_regex(), backend="xgrammar")
-            await until(lambda: shared.service.snapshot().workers.busy == 1)
-            api.release(number)
-            await until(lambda: shared.lost() == {"cancelled": 1})
-            await until(lambda: shared.service.snapshot().workers.idle == 2)
-
     async def test_workers_that_died_before_a_compile_do_not_count_against_its_grammar(
         self, shared: Shared, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """All that there are, and nobody has noticed when the compile takes the first."""
         async with Rank.connected(shared.pod), Api.connected(shared.pod) as api:
             number, answer = api.begin("choice", '["stone"]')
-            pool = shared.service._pool
+            workers_ = shared.service._workers
             taken = asyncio.Event()
-            take = pool._workers.take
+            take = workers_.take
 
             async def take_dead() -> Worker:
                 if not taken.is_set():
@@ -169,106 +143,11 @@ class TestNarrow:
                     taken.set()
                 return await take()
 
-            monkeypatch.setattr(pool._workers, "take", take_dead)
+            monkeypatch.setattr(workers_, "take", take_dead)
             assert isinstance(await answer, Prepared)
             assert taken.is_set()
             assert shared.lost() == {"idle": 2}
             api.release(number)
-
-
-async def test_a_worker_that_dies_before_it_is_idle_is_replaced(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A dead one among the idle would count as ready for ever, and its death not at all."""
-    fork = Template.fork
-    doomed: list[Worker] = []
-
-    async def forked(self: Template, timeout_s: float) -> Worker:
-        worker = await fork(self, timeout_s)
-        if not doomed:
-            doomed.append(worker)
-            kill(worker.pid)
-            await worker.gone.wait()
-        return worker
-
-    monkeypatch.setattr(Template, "fork", forked)
-    async with (
-        serving(tmp_path, monkeypatch, guided_decoding=PATIENT) as (service, pod),
-        Rank.connected(pod),
-        Api.connected(pod) as api,
-    ):
-        assert service.snapshot().workers.restarts == {"idle": 1}
-        assert len(workers()) == service.snapshot().workers.ready == 2
-        assert isinstance(await api.prepare("choice", '["new"]'), Prepared)
-
-
-async def test_a_grammar_that_ran_out_of_time_is_not_tried_again_for_a_while(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    guided = GuidedDecodingConfig(compile=CompileConfig(timeout_s=1))
-    async with (
-        serving(tmp_path, monkeypatch, guided_decoding=guided) as (service, pod),
-        Rank.connected(pod),
-        Api.connected(pod) as api,
-    ):
-        refused = await api.prepare("regex", grammars.endless_regex(), backend="xgrammar")
-        assert isinstance(refused, Refused)
-        assert refused.code == "grammar_compile_timeout"
-        restarts = service.snapshot().workers.restarts
-        again = await api.prepare("regex", grammars.endless_regex(), backend="xgrammar")
-
-        assert isinstance(again, Refused)
-        assert again.code == "grammar_compile_timeout"
-        assert "refused for another" in again.message
-        assert service.snapshot().workers.restarts == restarts
-        assert restarts.keys() == {"deadline"}
-
-
-async def test_unused_grammars_are_unloaded_and_leased_ones_never(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with (
-        serving(tmp_path, monkeypatch, settings={"cache_entries": 2}, guided_decoding=PATIENT) as (_, pod),
-        Rank.connected(pod) as rank,
-        Api.connected(pod) as api,
-    ):
-        kept = await api.prepare("grammar", grammars.filed("kept"))
-        assert isinstance(kept, Prepared)
-        dropped = []
-        for number in range(4):
-            identity, answer = api.begin("grammar", grammars.filed(f"n{number}"))
-            prepared = await answer
-            assert isinstance(prepared, Prepared)
-            dropped.append(prepared.key)
-            api.release(identity)
-
-        await until(lambda: len(rank.unloads) == 3)
-        assert rank.unloads == dropped[:3]
-        assert {path.name for path in pod.grammars_folder.iterdir()} == {kept.key, dropped[3]}
-
-
-async def test_a_compile_whose_second_worker_had_too_little_time_is_told_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It is not the grammar's fault, as far as anybody knows, and no worker was busy with another."""
-    guided = GuidedDecodingConfig(compile=CompileConfig(timeout_s=8, workers=2))
-    async with (
-        serving(tmp_path, monkeypatch, guided_decoding=guided) as (service, pod),
-        Rank.connected(pod),
-        Api.connected(pod) as api,
-    ):
-        await until(lambda: service.snapshot().workers.idle == 2)
-        began = time.monotonic()
-        _, answer = api.begin("regex", grammars.endless_regex(), backend="xgrammar", timeout_s=8)
-        await until(lambda: bool(_compiling()) and time.monotonic() > began + 5)
-        for pid in _compiling():
-            os.kill(pid, signal.SIGKILL)
-        refused = await answer
-        assert isinstance(refused, Refused)
-        assert refused.code == "grammar_service_unavailable"
-        assert refused.message == "a grammar worker crashed; its replacement could not finish within 8 s"
-        assert refused.retry_after_s
-        assert service.snapshot().workers.restarts == {"crashed": 1, "deadline": 1}
 
 
 def _compiling() -> list[int]:

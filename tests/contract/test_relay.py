@@ -1,14 +1,12 @@
 """Two real sidecars, of two nodes: the first prepares and compares for the ranks of both."""
 
 import asyncio
-import hashlib
 import json
 import os
 import signal
 import socket
 import urllib.request
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,7 +15,7 @@ from guided_contract import records
 from guided_contract.config import CompileConfig, GuidedDecodingConfig, PodConfig
 from guided_contract.records import Digest, Digests
 from guided_contract.wire import End, Failed, Hello, Prepared, Refused
-from guided_sidecar.grammar.artifacts import CHUNK_BYTES
+from support import grammars
 from support.nodes import place, two_nodes
 from support.sidecar import Api, Client, Rank, Sidecar, until
 
@@ -49,10 +47,6 @@ def page(pod: PodConfig) -> Object:
     return found
 
 
-def artefact(pod: PodConfig, key: str) -> bytes:
-    return Path(pod.grammars_folder, key).read_bytes()
-
-
 def states(pod: PodConfig) -> dict[int, str]:
     return {each["rank"]: each["state"] for each in page(pod)["ranks"]}
 
@@ -73,21 +67,23 @@ async def test_every_nodes_ranks_have_the_very_same_grammar(sidecars: tuple[Side
         assert specs[0], "a small grammar goes as text (docs/how-a-grammar-is-served.md)"
 
 
-async def test_artefact_of_several_chunks_arrives_whole(sidecars: tuple[Sidecar, Sidecar]) -> None:
+async def test_ranks_of_several_nodes_are_sent_text_however_long_it_compiles(
+    sidecars: tuple[Sidecar, Sidecar],
+) -> None:
     first, second = (sidecar.pod for sidecar in sidecars)
-    words = " | ".join(f'"{n:06d}{n:06d}{n:06d}"' for n in range(1500))
     async with (
         Rank.connected(first, 0),
         Rank.connected(second, 1) as far,
         Api.connected(first) as api,
         asyncio.timeout(90),
     ):
-        answer = await api.prepare("grammar", f"start: {words}")
+        answer = await api.prepare("regex", grammars.slow_regex(400))
         assert isinstance(answer, Prepared), answer
-        content = artefact(second, answer.key)
-        assert content == artefact(first, answer.key)
-        assert len(content) > 2 * CHUNK_BYTES
-        assert hashlib.sha256(content).hexdigest() == far.loads[-1].sha256
+        assert far.loads[-1].spec
+        assert not list(first.grammars_folder.iterdir())
+        refused = await api.prepare("grammar", 'start: "a"', backend="xgrammar")
+        assert isinstance(refused, Refused), "xgrammar has no text of Lark"
+        assert refused.code == "grammar_unsupported"
 
 
 async def test_rank_of_another_node_that_goes_is_named(sidecars: tuple[Sidecar, Sidecar]) -> None:

@@ -108,7 +108,7 @@ class FakeGrammar:
         """Return a matcher at the texts' start."""
         return FakeMatcher([text.encode() for text in json.loads(self._source)], self._tokenizer)
 
-    def source(self) -> str:
+    def source(self, *, is_slow_sent: bool = False) -> str:  # noqa: ARG002 - see Compiled
         """Return the texts as JSON."""
         return self._source
 

@@ -10,7 +10,7 @@ import msgspec
 
 from guided_contract.wire import Hello, Load, Loaded, Prepare, ServiceMessage, Unload
 from guided_sidecar.grammar.capacity import Capacity
-from guided_sidecar.grammar.pool.compile_progress import CompileProgress
+from guided_sidecar.grammar.pool.pool import Progress
 from guided_sidecar.grammar.prepare.preparer import Preparer
 from guided_sidecar.grammar.worker_messages import Compiled, Done, Job, Outcome, Ready
 from guided_sidecar.ranks.agreement import Consensus
@@ -28,20 +28,18 @@ ASKED: Final = Prepare(id=1, kind="regex", spec="a", timeout_s=60)
 class PlayedPool:
     """A pool whose one compile is played by the test."""
 
-    exhausted_for_s = 0.0
-
     def __init__(self) -> None:
         self.jobs: list[Job] = []
         self.ended = 0
         self.may_die = asyncio.Event()  # a worker that is killed takes until then
         self.may_die.set()
-        self.progress: CompileProgress | None = None
+        self.progress: Progress | None = None
         self.outcome: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
 
     async def facts(self) -> Ready:
         return Ready(tokenizer={}, vocab_size=8, versions={}, resident_bytes=1)
 
-    async def compile(self, job: Job, progress: CompileProgress) -> Outcome:
+    async def compile(self, job: Job, progress: Progress) -> Outcome:
         self.jobs.append(job)
         self.progress = progress
         self.outcome = asyncio.get_running_loop().create_future()
@@ -95,9 +93,7 @@ class PlayedService:
             Hello(role="rank", pid=1, boot="b", rank=0, samples=True),
             lambda sent: Loaded(key=sent.key) if isinstance(sent, Load) else None,
         )
-        self.rank.session = RankSession(
-            self.rank, 0, self.rendezvous, self.consensus, self.preparer, self.pod.grammars_folder
-        )
+        self.rank.session = RankSession(self.rank, 0, self.rendezvous, self.consensus, self.preparer)
 
     def connect_api(self) -> KeptPeer:
         api = KeptPeer(Hello(role="api", pid=1, boot="b"))

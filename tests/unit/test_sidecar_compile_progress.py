@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from guided_sidecar.grammar.pool.compile_progress import CompileProgress
+from guided_sidecar.grammar.pool.pool import Progress
 
 LIMIT_S = 10.0
 
@@ -16,16 +16,15 @@ class Clock:
         return self.now
 
 
-def played(events: tuple[str, ...]) -> tuple[CompileProgress, Clock]:
+def played(events: tuple[str, ...]) -> tuple[Progress, Clock]:
     clock = Clock()
-    progress = CompileProgress(LIMIT_S, clock)
+    progress = Progress(clock=clock)
     for event in events:
         match event:
             case "a worker gets it":
                 progress.start()
             case "its worker dies":
-                progress.deaths += 1
-                progress.queue()
+                progress.died(had_begun=True)
             case "half of its time":
                 clock.now += LIMIT_S / 2
     return progress, clock

@@ -227,7 +227,7 @@ def test_what_is_within_is_what_a_walk_meets() -> None:
     ],
 )
 def test_a_death_is_told_in_words(status: int | None, words: str) -> None:
-    assert worker_errors.describe(status) == words
+    assert str(worker_errors.WorkerDiedError(status, "")) == words
 
 
 def _job(value: Any, kind: Kind = "json") -> Job:

@@ -28,7 +28,7 @@ def test_the_longest_unused_grammar_goes_first_but_never_a_leased_one() -> None:
     cache = _cache(most_entries=2)
     for key in "abc":
         cache.land(_entry(key, leases=1 if key != "b" else 0))
-    assert (_kept(cache), cache.evictions) == ("ac", 1)
+    assert (_kept(cache), cache.state.evictions) == ("ac", 1)
     cache.land(_entry("d", leases=1))
     assert _kept(cache) == "acd"
     cache.release("a")
@@ -40,7 +40,7 @@ def test_bytes_are_bounded_too() -> None:
     cache = _cache()
     for key in "abcd":
         cache.land(_entry(key, size=40))
-    assert (_kept(cache), cache.size_bytes) == ("cd", 80)
+    assert (_kept(cache), cache.state.size_bytes) == ("cd", 80)
     cache.land(_entry("e", size=10))
     assert _kept(cache) == "cde"
 
@@ -52,7 +52,7 @@ def test_what_those_in_use_leave_no_room_for_is_refused() -> None:
     with pytest.raises(GuidedError) as refused:
         cache.land(_entry("d", size=60, leases=1))
     assert refused.value.code == ErrorCode.GRAMMAR_STORAGE_FULL
-    assert (_kept(cache), cache.size_bytes, cache.leased_bytes) == ("abc", 180, 180)
+    assert (_kept(cache), cache.state.size_bytes, cache.state.leased_bytes) == ("abc", 180, 180)
 
 
 def test_the_delay_doubles_until_a_worker_succeeds() -> None:

@@ -19,7 +19,7 @@ from guided_contract.heartbeat import Beat, Heartbeats, now_ns
 from guided_contract.records import HttpRequest
 from guided_contract.wire import Hello
 from guided_sidecar.grammar.pool.workers import WorkersState
-from guided_sidecar.grammar.prepare.cache_state import CacheState
+from guided_sidecar.grammar.prepare.cache import CacheState
 from guided_sidecar.health import server
 from guided_sidecar.health.server import HealthServer
 from guided_sidecar.settings import Settings

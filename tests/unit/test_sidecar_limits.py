@@ -8,7 +8,7 @@ import pytest
 from guided_contract.config import CompileConfig
 from guided_contract.errors import GuidedError
 from guided_contract.wire import Kind
-from guided_sidecar.grammar.prepare import cache_keys
+from guided_sidecar.grammar.prepare import jobs
 from guided_sidecar.grammar.schema import limits
 
 LIMITS = CompileConfig(max_depth=5)
@@ -24,7 +24,7 @@ LIMITS = CompileConfig(max_depth=5)
 )
 def test_the_service_refuses_what_is_too_long_or_no_text(kind: Kind, spec: str, code: str) -> None:
     with pytest.raises(GuidedError) as refusal:
-        cache_keys.taken(kind, spec, 1000)
+        jobs.taken(kind, spec, 1000)
     assert refusal.value.code == code
 
 
@@ -47,8 +47,8 @@ def test_a_character_that_vllm_drops_is_not_promised(kind: Kind, spec: str) -> N
 
 def test_the_service_takes_a_text_as_it_is() -> None:
     """Reading it is a worker's: a long one would hold up all others."""
-    assert cache_keys.taken("json", "{" * 1000, 1000) == "{" * 1000
-    assert not cache_keys.taken("json_object", "anything", 1000)
+    assert jobs.taken("json", "{" * 1000, 1000) == "{" * 1000
+    assert not jobs.taken("json_object", "anything", 1000)
 
 
 @pytest.mark.parametrize(

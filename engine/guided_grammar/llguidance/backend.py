@@ -152,7 +152,7 @@ class GuidanceGrammar:
         """Return what llguidance says of a grammar that it took all the same."""
         return list(self._prototype.native.get_grammar_warnings())
 
-    def source(self) -> str:
+    def source(self, *, is_slow_sent: bool = False) -> str:  # noqa: ARG002 - see Compiled
         """Return llguidance's own text of the grammar."""
         return self._text
 

@@ -78,8 +78,8 @@ class XGrammarBackend:
         finally:
             is_quick = time.process_time() - begin_s < _QUICK_S
             self.is_worn |= not is_quick
-        is_sent = is_quick and source is not None and len(source) <= _LONGEST
-        return CompiledByXGrammar(compiled, self.vocab_size, source if is_sent else None)
+        fits = source is not None and len(source) <= _LONGEST
+        return CompiledByXGrammar(compiled, self.vocab_size, source if fits else None, is_quick=is_quick)
 
     def load(self, source: str | None, artifact: bytes | None) -> "LoadedByXGrammar":
         """Load what a worker compiled; see Backend."""
@@ -151,15 +151,16 @@ class CompiledByXGrammar(LoadedByXGrammar):
 
     backend = "xgrammar"
 
-    def __init__(self, compiled: Any, vocab_size: int, source: str | None) -> None:
+    def __init__(self, compiled: Any, vocab_size: int, source: str | None, *, is_quick: bool) -> None:
         super().__init__(compiled)
         self.vocab_size = vocab_size
         self.memory_bytes = int(compiled.memory_size_bytes)
         self._source = source
+        self._is_quick = is_quick
 
-    def source(self) -> str | None:
+    def source(self, *, is_slow_sent: bool = False) -> str | None:
         """Return the grammar that a rank compiles again; see Compiled."""
-        return self._source
+        return self._source if self._is_quick or is_slow_sent else None
 
     def artifact(self) -> str:
         """Return the compiled grammar's JSON."""

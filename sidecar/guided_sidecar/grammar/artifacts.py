@@ -2,14 +2,9 @@
 
 import hashlib
 import os
-import re
 from pathlib import Path
 from typing import Final
 
-from guided_contract.wire import Chunk, Fetch
-
-_KEY: Final = re.compile(r"[0-9a-f]{64}")
-CHUNK_BYTES: Final = 256 << 10  # other messages are not kept waiting behind a large artefact
 UNFINISHED: Final = ".part-"  # the names of what is being written begin so
 
 
@@ -21,13 +16,7 @@ def reset(folder: Path) -> None:
 
 
 def write(folder: Path, key: str, content: bytes) -> str:
-    """Write an artefact and return its content's SHA-256 in hex.
-
-    Raises
-    ------
-    OSError
-        There is no room, or no folder; nothing of it is left.
-    """
+    """Write an artefact and return its content's SHA-256 in hex; OSError: no room, and nothing is left."""
     temporary = folder / f"{UNFINISHED}{os.getpid()}-{key}"
     file = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
     try:
@@ -38,19 +27,6 @@ def write(folder: Path, key: str, content: bytes) -> str:
         temporary.unlink(missing_ok=True)
         raise
     return hashlib.sha256(content).hexdigest()
-
-
-def chunk(folder: Path, asked: Fetch) -> Chunk:
-    """Return a part of an artefact; nothing at all where there is none of this name."""
-    if not _KEY.fullmatch(asked.artifact):
-        return Chunk(artifact=asked.artifact, data=b"", last=True)
-    try:
-        with (folder / asked.artifact).open("rb") as stream:
-            stream.seek(asked.offset)
-            data = stream.read(CHUNK_BYTES)
-    except OSError:
-        data = b""
-    return Chunk(artifact=asked.artifact, data=data, last=len(data) < CHUNK_BYTES)
 
 
 def room_bytes(folder: Path) -> int:

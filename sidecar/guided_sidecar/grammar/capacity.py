@@ -20,21 +20,11 @@ _SHARE_OF_ARTIFACTS: Final = 8
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Capacity:
-    """What there is for grammars.
+    """What there is for grammars."""
 
-    Parameters
-    ----------
-    workers
-        Number of compiles at once.
-    threads
-        Number of threads of one compile.
-    memory_limit
-        The container's memory limit in bytes; None: there is none.
-    """
-
-    workers: int
-    threads: int
-    memory_limit: int | None = None
+    workers: int  # compiles at once
+    threads: int  # of one compile
+    memory_limit: int | None = None  # the container's, in bytes; None: there is none
 
     @classmethod
     def of_this_container(cls, config: CompileConfig) -> Self:
@@ -46,8 +36,8 @@ class Capacity:
     @classmethod
     def of(cls, config: CompileConfig, cpus: float, memory_limit: int | None) -> Self:
         """Share `cpus` CPUs among workers; `memory_limit` is the container's in bytes, None: no limit."""
-        workers = config.workers or _between(_LEAST_WORKERS, int(cpus) // _CPUS_PER_WORKER, _MOST_WORKERS)
-        threads = _between(1, int(_THREADS_PER_CPU * cpus / workers), _MOST_THREADS)
+        workers = config.workers or min(max(_LEAST_WORKERS, int(cpus) // _CPUS_PER_WORKER), _MOST_WORKERS)
+        threads = min(max(1, int(_THREADS_PER_CPU * cpus / workers)), _MOST_THREADS)
         return cls(workers, threads, memory_limit)
 
     def artifact_bytes(self, wanted: int) -> int:
@@ -57,16 +47,9 @@ class Capacity:
     def compile_bytes(self, wanted: int, artifact_bytes: int, template_bytes: int) -> int:
         """Return the bytes that one compile may use beyond the template, at most `wanted`.
 
-        `artifact_bytes` is what compiled grammars may fill, `template_bytes` what the template holds.
-
-        All that compile at once must fit into the container: the kernel may answer one that does not by
-        killing the whole container, and a restarted sidecar container costs more than a refused grammar.
+        All that compile at once must fit into the container, or the kernel may kill all of it.
         """
         if self.memory_limit is None:
             return wanted
         left = self.memory_limit - _SERVICE_BYTES - template_bytes - artifact_bytes
         return min(wanted, max(left // self.workers, _LEAST_MEMORY_BYTES))
-
-
-def _between(least: int, value: int, most: int) -> int:
-    return max(least, min(value, most))

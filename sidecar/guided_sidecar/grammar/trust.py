@@ -18,10 +18,7 @@ NAMES: Final[dict[Backend, str]] = {
 
 
 def unmeasured(versions: Mapping[str, str]) -> dict[Backend, str]:
-    """Return the installed versions that are not the measured ones; one that nobody can tell is none of them.
-
-    `versions` is empty until the workers' template has looked.
-    """
+    """Return the installed versions that are not the measured ones; of {}, not read yet, none."""
     return {
         backend: versions.get(name, UNKNOWN)
         for backend, name in NAMES.items()

@@ -1,14 +1,10 @@
-"""Messages among service, template process and grammar workers: msgpack, one per packet or frame.
+"""Messages among service, template process and grammar workers, in msgpack.
 
-The service talks to the template over a SOCK_SEQPACKET pair (a message a packet, file descriptors beside it)
-and to each worker over a stream pair (frames with a 4-byte little-endian length).
+The template has a SOCK_SEQPACKET pair: it is sent FORK, and sends a message a packet, with file descriptors
+beside it. Each worker has a stream pair, of frames with a 4-byte little-endian length.
 """
 
-import asyncio
-import os
-import stat
 import struct
-from pathlib import Path
 from typing import Annotated, Final
 
 import msgspec
@@ -21,6 +17,7 @@ from guided_contract.errors import ErrorCode, GuidedError
 from guided_contract.wire import Backend, Kind, Natural
 
 LENGTH: Final = struct.Struct("<I")
+FORK: Final = b"fork"  # make one worker
 MAX_PACKET_BYTES: Final = 64 << 10
 MAX_JOB_BYTES: Final = 16 << 20  # a schema's limit is far below
 # What is compiled goes on to the ranks in one message, which adds a key and names.
@@ -36,10 +33,6 @@ Sha256 = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
 
 class Packet(msgspec.Struct, frozen=True, tag=True):
     """Base of all messages."""
-
-
-class Fork(Packet, frozen=True):
-    """Service to template: make one worker."""
 
 
 class Ready(Packet, frozen=True, kw_only=True):
@@ -65,7 +58,12 @@ class Exited(Packet, frozen=True, kw_only=True):
 
 
 class Job(Packet, frozen=True, kw_only=True):
-    """Service to worker: compile and prove one grammar; what cache_keys.Choice has is as there."""
+    """Service to worker: compile and prove one grammar.
+
+    `backends`: the preferred one first; without `named`, in no order. `routes`: whether another than the
+    first may serve what that does not enforce; `allows`: whether what none enforces is left out.
+    `whitespace`: characters between two tokens of JSON at most; None: any number.
+    """
 
     key: str
     kind: Kind
@@ -78,6 +76,7 @@ class Job(Packet, frozen=True, kw_only=True):
     unmeasured: dict[Backend, str] = {}  # as in trust: those that are not to be taken unasked
     whitespace: Natural | None = None
     is_proven: bool = True
+    has_files: bool = True  # whether all ranks can read artefacts
     timeout_s: float
     memory_bytes: int
     tokenizer: dict[Backend, str] = {}  # what the key was made of, as in Ready; a worker has no other
@@ -119,10 +118,7 @@ class Done(Packet, frozen=True, kw_only=True):
 
 
 class Compiled(Packet, frozen=True, kw_only=True):
-    """Worker to service: what the ranks may load meanwhile. Its proof, Done or Failed follow.
-
-    Where the proof refuses it and another backend takes the grammar, another Compiled comes first.
-    """
+    """Worker to service: what the ranks may load; Done, Failed or another library's Compiled follows."""
 
     done: Done
 
@@ -137,49 +133,29 @@ class Failed(Packet, frozen=True, kw_only=True):
     retire: bool = False
 
 
-class FellBack(Packet, frozen=True, kw_only=True):
-    """Worker to service, amid a job: a library refused the grammar; the next one has it now."""
-
-    code: ErrorCode
-    message: Words
-    path: Words | None = None
-
-
 FromTemplate = Ready | Forked | Exited
 Outcome = Done | Failed
-Meanwhile = Compiled | FellBack
-FromWorker = Meanwhile | Outcome
+FromWorker = Compiled | Outcome
 
-_encoder = msgspec.msgpack.Encoder()
-_to_template: msgspec.msgpack.Decoder[Fork] = msgspec.msgpack.Decoder(Fork)
 _from_template: msgspec.msgpack.Decoder[FromTemplate] = msgspec.msgpack.Decoder(FromTemplate)
-_job: msgspec.msgpack.Decoder[Job] = msgspec.msgpack.Decoder(Job)
 _from_worker: msgspec.msgpack.Decoder[FromWorker] = msgspec.msgpack.Decoder(FromWorker)
+packet: Final = msgspec.msgpack.Encoder().encode
+decode_from_template: Final = _from_template.decode
+decode_job: Final = msgspec.msgpack.Decoder(Job).decode
 
 
 class JobError(Exception):
     """A message between our own processes is not what it should be: the sender is broken and must go."""
 
 
-def packet(message: Packet) -> bytes:
-    """Return a message as one packet."""
-    return _encoder.encode(message)
-
-
 def frame(message: Packet) -> bytes:
     """Return a message as length and body for a stream."""
-    body = _encoder.encode(message)
+    body = packet(message)
     return LENGTH.pack(len(body)) + body
 
 
 def body_length(header: bytes, most_bytes: int = MAX_JOB_BYTES) -> int:
-    """Return the length that a frame's header announces.
-
-    Raises
-    ------
-    JobError
-        It exceeds `most_bytes`.
-    """
+    """Return the length that a frame's header announces; JobError: it exceeds `most_bytes`."""
     (length,) = LENGTH.unpack(header)
     if length > most_bytes:
         raise JobError(f"a frame of {length} bytes")
@@ -191,7 +167,7 @@ def answer(message: FromWorker) -> bytes:
     framed = frame(message)
     if len(framed) - LENGTH.size <= MAX_OUTCOME_BYTES:
         return framed
-    if isinstance(message, Meanwhile):
+    if isinstance(message, Compiled):
         return b""  # its Done will be refused
     said = f"compiled, the grammar has {len(framed)} bytes; a rank takes {MAX_OUTCOME_BYTES} in a message"
     return frame(refusal(GuidedError(ErrorCode.GRAMMAR_TOO_LARGE, said), retire=message.retire))
@@ -208,82 +184,27 @@ def unenforced(path: str, keyword: str) -> Unenforced:
     return Unenforced(_shortened(path, _MOST_PATH), keyword)
 
 
-def fell_back(error: GuidedError) -> FellBack:
-    """Return what a worker says before it asks the next library, in few enough words."""
-    said = refusal(error)
-    return FellBack(code=said.code, message=said.message, path=said.path)
-
-
 def _shortened(text: str, most: int) -> str:
     """Return a text's begin and end, which say where and what; between them may be a client's own words."""
     return text if len(text) <= most else f"{text[: most // 2]}…{text[1 - most // 2 :]}"
 
 
-def decode_fork(body: bytes) -> Fork:
-    """Decode what the template received."""
-    return _to_template.decode(body)
-
-
-def decode_from_template(body: bytes) -> FromTemplate:
-    """Decode what the template sent.
-
-    Raises
-    ------
-    JobError
-        Not one of FromTemplate.
-    """
-    try:
-        return _from_template.decode(body)
-    except MALFORMED as error:
-        raise JobError(str(error)) from error
-
-
-def decode_job(body: bytes) -> Job:
-    """Decode what a worker received."""
-    return _job.decode(body)
-
-
-async def read_answer(reader: asyncio.StreamReader, key: str) -> FromWorker:
-    """Read what a worker says of the job of a key; raises what `decode_from_worker` raises and the stream."""
-    header = await reader.readexactly(LENGTH.size)
-    return decode_from_worker(await reader.readexactly(body_length(header, MAX_OUTCOME_BYTES)), key)
-
-
 def decode_from_worker(body: bytes, key: str) -> FromWorker:
-    """Decode what a worker says of the job of a key.
-
-    Raises
-    ------
-    JobError
-        Not one of FromWorker, or nothing that ranks can load.
-    """
+    """Decode what a worker says of the job of a key; JobError: not FromWorker, or nothing to load."""
     try:
         message = _from_worker.decode(body)
     except MALFORMED as error:
         raise JobError(str(error)) from error
-    if isinstance(message, Compiled | Done):
-        check(message.done if isinstance(message, Compiled) else message, key)
+    if not isinstance(message, Failed):
+        _check(message.done if isinstance(message, Compiled) else message, key)
     return message
 
 
-def check(done: Done, key: str) -> None:
-    """Check that what was compiled for a key is whole: what it names is its own, and is there.
-
-    Raises
-    ------
-    JobError
-        It is not.
-    """
+def _check(done: Done, key: str) -> None:
+    """Check that what was compiled is whole: what it names is its key's own, and is there."""
     is_text = bool(done.spec) and done.artifact is None and done.sha256 is None
     is_file = done.artifact == key and done.sha256 is not None and done.spec is None
     if not (is_text or (is_file and backends.entry(done.backend).has_files)):
         raise JobError(f"no grammar of {done.backend} for {key}")
     if not counting.are_whole(done.positions):
         raise JobError("positions that are not there")
-
-
-def are_of_a_worker(descriptors: list[int]) -> bool:
-    """Return whether they are a socket, a pidfd and a file."""
-    stream, pidfd, stderr = descriptors
-    are_files = stat.S_ISSOCK(os.fstat(stream).st_mode) and stat.S_ISREG(os.fstat(stderr).st_mode)
-    return are_files and "pidfd" in str(Path(f"/proc/self/fd/{pidfd}").readlink())

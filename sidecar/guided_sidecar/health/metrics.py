@@ -8,7 +8,7 @@ from prometheus_client.registry import Collector
 
 from guided_contract import tasks
 from guided_sidecar.grammar.pool.workers import Loss
-from guided_sidecar.grammar.prepare.cache_state import ProofResult
+from guided_sidecar.grammar.prepare.cache import ProofResult
 from guided_sidecar.health.readiness import Reading, Verdict
 
 _PROBE_STATES: Final = ("Pending", "Passed", "Failed", "Busy")

@@ -11,6 +11,7 @@ from guided_sidecar.grammar import artifacts
 from guided_sidecar.grammar.capacity import Capacity
 from guided_sidecar.grammar.pool.pool import Pool
 from guided_sidecar.grammar.pool.restart_budget import RestartBudget
+from guided_sidecar.grammar.pool.workers import Workers
 from guided_sidecar.grammar.prepare.named_grammars import NamedGrammars
 from guided_sidecar.grammar.prepare.preparer import Preparer
 from guided_sidecar.ranks.agreement import Consensus
@@ -25,17 +26,7 @@ from guided_sidecar.telemetry.incidents import WorkerRestarts
 
 
 class GrammarService:
-    """Grammar workers behind the stream socket.
-
-    Parameters
-    ----------
-    settings
-        All limits.
-    tracer
-        Makes grammar.prepare, grammar.compile and grammar.load.
-    consensus
-        Whether the ranks agree.
-    """
+    """Grammar workers behind the stream socket; `tracer` makes grammar.prepare, .compile and .load."""
 
     def __init__(self, settings: Settings, tracer: Tracer, consensus: Consensus) -> None:
         self._settings = settings
@@ -43,11 +34,10 @@ class GrammarService:
         self._consensus = consensus
         self._boot = ""
         capacity = Capacity.of_this_container(settings.pod.guided_decoding.compile)
-        self._pool = Pool(
-            settings, RestartBudget(settings.pod.restart), capacity.workers, WorkerRestarts(tracer)
-        )
+        budget = RestartBudget(settings.pod.restart)
+        self._workers = Workers(settings, budget, WorkerRestarts(tracer), capacity.workers)
         self._rendezvous = Rendezvous(settings.pod.sampling_ranks, self._record_load)
-        self._preparer = Preparer(settings, capacity, self._pool, self._rendezvous, tracer)
+        self._preparer = Preparer(settings, capacity, Pool(self._workers), self._rendezvous, tracer)
         folder = settings.pod.named_grammars_dir
         self._named = NamedGrammars(Path(folder) if folder else None, self._preparer)
         self._room = Room(settings.max_pending_bytes)
@@ -57,25 +47,25 @@ class GrammarService:
         """Bind the socket, and begin to make workers; returns before they are ready."""
         artifacts.reset(self._settings.pod.grammars_folder)
         await self._server.start()
-        self._pool.start()
+        self._workers.start()
         self._named.start()
 
     async def stop(self) -> None:
         """Close all connections and kill all workers."""
         await self._server.stop()
         await self._named.stop()
-        await self._pool.stop()
+        await self._workers.stop()
 
     def snapshot(self) -> ServiceSnapshot:
         """Return how the service is at this moment."""
         return ServiceSnapshot(
             hellos=tuple(peer.hello for peer in self._server.peers),
             expected_ranks=range(self._settings.pod.sampling_ranks),
-            workers=self._pool.state,
+            workers=self._workers.state,
             cache=self._preparer.state,
             grammars=self._named.states,
             awaited_grammars=self._named.awaited,
-            exhausted=self._pool.exhausted_for_s > 0,
+            exhausted=self._workers.are_exhausted,
             agreement=self._consensus.state,
         )
 
@@ -90,8 +80,7 @@ class GrammarService:
         if hello.role == "rank" and hello.samples and hello.rank is not None:
             if hello.rank not in self._settings.pod.sampling_of(hello.node):
                 raise WireError(f"there is no rank {hello.rank} on node {hello.node}")
-            folder = self._settings.pod.grammars_folder
-            return RankSession(peer, hello.rank, self._rendezvous, self._consensus, self._preparer, folder)
+            return RankSession(peer, hello.rank, self._rendezvous, self._consensus, self._preparer)
         return SilentSession()
 
     def _record_load(self, rank: int, load: Load, loaded: Loaded, trace: Context) -> None:

@@ -6,6 +6,7 @@ connections, and what waits to be sent to it.
 
 import asyncio
 import contextlib
+import functools
 import logging
 import os
 import socket
@@ -58,37 +59,26 @@ class Peer:
 class SocketServer:
     """Serves the stream socket, and on the first of several nodes the ranks of the others.
 
-    Parameters
-    ----------
-    settings
-        Limits.
-    welcome
-        Makes the session of a peer that has said hello.
-
-    Attributes
-    ----------
-    peers
-        Those that have a session, the oldest first.
+    `welcome` makes the session of a peer that has said hello.
     """
 
     def __init__(self, settings: Settings, welcome: Callable[[Peer], Session]) -> None:
         self._settings = settings
         self._welcome = welcome
-        self.peers: list[Peer] = []
+        self.peers: list[Peer] = []  # those that have a session, the oldest first
         self._servers: list[asyncio.Server] = []
-        # Apart: other pods reach one of the two.
-        self._local: set[asyncio.Task[None]] = set()
-        self._remote: set[asyncio.Task[None]] = set()
+        # Whether remote, each apart: other pods reach one of the two.
+        self._connections: dict[bool, set[asyncio.Task[None]]] = {False: set(), True: set()}
 
     async def start(self) -> None:
         """Bind the socket, in place of what an earlier service left."""
         path = self._settings.pod.service_socket
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._servers.append(await asyncio.start_unix_server(self._accept_local, sock=_bound(path)))
+        self._servers.append(await asyncio.start_unix_server(self.accept, sock=_bound(path)))
         pod = self._settings.pod
         if pod.nodes > 1 and self._settings.node == 0:
-            served = await asyncio.start_server(self._accept_remote, pod.bind_host, pod.ports.nodes)
-            self._servers.append(served)
+            accept = functools.partial(self.accept, remote=True)
+            self._servers.append(await asyncio.start_server(accept, pod.bind_host, pod.ports.nodes))
 
     async def stop(self) -> None:
         """Close the socket and all connections."""
@@ -96,28 +86,21 @@ class SocketServer:
             return
         for server in self._servers:
             server.close()
-        open_ones = self._local | self._remote
+        open_ones = self._connections[False] | self._connections[True]
         for task in open_ones:
             task.cancel()
         if open_ones:
             await asyncio.wait(open_ones)
         self._settings.pod.service_socket.unlink(missing_ok=True)
 
-    async def _accept_local(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if _is_ours(writer):
-            await self._accept(reader, writer, remote=False)
-        else:
-            writer.transport.abort()
-
-    async def _accept_remote(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await self._accept(reader, writer, remote=True)
-
-    async def _accept(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, remote: bool
+    async def accept(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, remote: bool = False
     ) -> None:
+        """Serve one connection until it ends."""
         task = asyncio.current_task()
-        connections = self._remote if remote else self._local
-        if task is None or len(connections) >= self._settings.max_connections:
+        connections = self._connections[remote]
+        is_welcome = remote or _is_ours(writer)
+        if task is None or not is_welcome or len(connections) >= self._settings.max_connections:
             writer.transport.abort()
             return
         connections.add(task)
@@ -125,10 +108,8 @@ class SocketServer:
             await self._serve(reader, writer, remote=remote)
         except (WireError, TimeoutError) as error:
             _log.warning("closing a connection: %s", error or "no hello in time")
-        except (OSError, asyncio.IncompleteReadError):
-            pass  # the peer has gone
-        except asyncio.CancelledError:
-            pass  # the service stops
+        except (OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
+            pass  # the peer has gone, or the service stops
         finally:
             connections.discard(task)
             writer.transport.abort()

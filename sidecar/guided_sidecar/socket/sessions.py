@@ -3,9 +3,7 @@
 import asyncio
 import logging
 import sys
-from collections.abc import Callable
-from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -15,7 +13,6 @@ from guided_contract.wire import (
     ClientMessage,
     Compare,
     Failed,
-    Fetch,
     Loaded,
     Prepare,
     Prepared,
@@ -25,7 +22,6 @@ from guided_contract.wire import (
     Release,
     WireError,
 )
-from guided_sidecar.grammar import artifacts
 from guided_sidecar.grammar.prepare.named_grammars import NamedGrammars
 from guided_sidecar.grammar.prepare.preparer import Preparer
 from guided_sidecar.ranks.agreement import Consensus
@@ -39,10 +35,7 @@ _REQUEST_BYTES: Final = 8 << 10  # of one that waits, besides its text: task, sp
 class Room:
     """What requests that wait for their grammars may hold in memory, those of all API servers together.
 
-    Parameters
-    ----------
-    most_bytes
-        Upper bound; a request that is alone may exceed it.
+    At most `most_bytes`; a request that is alone may exceed it.
     """
 
     def __init__(self, most_bytes: int) -> None:
@@ -64,18 +57,7 @@ class Room:
 class ApiSession:
     """An API server: prepares grammars, and holds leases until it releases them or is gone.
 
-    Parameters
-    ----------
-    peer
-        The connection.
-    preparer
-        Prepares.
-    named
-        What grammars' names stand for.
-    room
-        Of prepares under way; what has none is refused.
-    consensus
-        Tells it what to end.
+    A prepare for which `room` has none is refused; `consensus` tells the server what to end.
     """
 
     def __init__(
@@ -111,10 +93,8 @@ class ApiSession:
             raise WireError(f"id {request.id} is in use")
         size_bytes = _REQUEST_BYTES + (sys.getsizeof(request.spec) if isinstance(request, Prepare) else 0)
         if not self._room.take(size_bytes):
-            code = ErrorCode.GRAMMAR_SERVICE_UNAVAILABLE
-            error = GuidedError(
-                code, "too many requests are waiting for their grammars; retry later", retry_after_s=1
-            )
+            message = "too many requests are waiting for their grammars; retry later"
+            error = GuidedError(ErrorCode.GRAMMAR_SERVICE_UNAVAILABLE, message, retry_after_s=1)
             self._peer.send(_refused(request.id, error))
             return
         self._pending[request.id] = asyncio.create_task(self._prepare(request)), size_bytes
@@ -134,93 +114,64 @@ class ApiSession:
         self._room.give(size_bytes)
         return task
 
-    async def _prepared(
-        self, request: Prepare | PrepareNamed, loaded: Callable[[Prepared], None]
-    ) -> Prepared:
-        if isinstance(request, Prepare):
-            return await self._preparer.prepare(request, loaded)
-        kind, spec = self._named.resolve(request.name)
-        asked = Prepare(
-            id=request.id,
-            kind=kind,
-            spec=spec,
-            timeout_s=request.timeout_s,
-            backend=request.backend,
-            whitespace=request.whitespace,
-            unsupported_keywords=request.unsupported_keywords,
-            traceparent=request.traceparent,
-            tracestate=request.tracestate,
-        )
-
-        def named(prepared: Prepared) -> Prepared:
-            return msgspec.structs.replace(prepared, kind=kind, spec=spec)
-
-        return named(await self._preparer.prepare(asked, lambda prepared: loaded(named(prepared))))
-
     async def _prepare(self, request: Prepare | PrepareNamed) -> None:
-        told: list[Prepared] = []  # before it was proven
+        is_told = False  # before it was proven
+        named: dict[str, Any] = {}  # what is said of a named grammar besides
 
         def loaded(prepared: Prepared) -> None:
-            told.append(prepared)
-            self._peer.send(prepared)
+            nonlocal is_told
+            is_told = True
+            self._peer.send(msgspec.structs.replace(prepared, **named))
 
         try:
-            prepared = await self._prepared(request, loaded)
+            if isinstance(request, PrepareNamed):
+                named["kind"], named["spec"] = self._named.resolve(request.name)
+                request = Prepare(
+                    id=request.id,
+                    timeout_s=request.timeout_s,
+                    backend=request.backend,
+                    whitespace=request.whitespace,
+                    unsupported_keywords=request.unsupported_keywords,
+                    traceparent=request.traceparent,
+                    tracestate=request.tracestate,
+                    **named,
+                )
+            prepared = await self._preparer.prepare(request, loaded)
         except GuidedError as error:
-            self._ended(request.id)
-            self._peer.send(_refused(request.id, error))
+            refusal = error
         except Exception:  # noqa: BLE001 - a fault of ours costs this request alone, and the client an answer
             _log.exception("preparing the grammar failed")
-            self._ended(request.id)
-            code = ErrorCode.GRAMMAR_SERVICE_UNAVAILABLE
-            self._peer.send(_refused(request.id, GuidedError(code, retry_after_s=1)))
+            refusal = GuidedError(ErrorCode.GRAMMAR_SERVICE_UNAVAILABLE, retry_after_s=1)
         else:
             if self._ended(request.id) is None:
                 self._preparer.release(prepared.key)  # cancelled as it was done
                 return
             self._leases[request.id] = prepared.key
-            self._peer.send(Proven(id=request.id, backend=prepared.backend) if told else prepared)
+            proven = Proven(id=request.id, backend=prepared.backend)
+            self._peer.send(proven if is_told else msgspec.structs.replace(prepared, **named))
+            return
+        self._ended(request.id)
+        self._peer.send(_refused(request.id, refusal))
 
 
 class RankSession:
-    """A sampling rank: answers Load, and says what it gives up.
+    """A sampling rank: answers Load, and says what it gives up."""
 
-    Parameters
-    ----------
-    peer, rank
-        The connection, and the rank's number.
-    rendezvous, consensus
-        Told of the rank.
-    preparer
-        Told of a grammar that the rank found slow.
-    grammars
-        The folder of artefacts, for a rank on another node to fetch them from.
-    """
-
-    def __init__(  # noqa: PLR0913, PLR0917 - whom a rank's words are for
-        self,
-        peer: Peer,
-        rank: int,
-        rendezvous: Rendezvous,
-        consensus: Consensus,
-        preparer: Preparer,
-        grammars: Path,
+    def __init__(
+        self, peer: Peer, rank: int, rendezvous: Rendezvous, consensus: Consensus, preparer: Preparer
     ) -> None:
         self._peer = peer
         self._rank = rank
         self._rendezvous = rendezvous
         self._consensus = consensus
         self._preparer = preparer
-        self._grammars = grammars
         rendezvous.connect(rank, peer, peer.hello)
 
     def receive(self, message: ClientMessage) -> None:
-        """Take a Loaded or Failed, from another node also a Compare or Fetch."""
+        """Take a Loaded or Failed, from another node also a Compare."""
         match message:
             case Compare(record=record) if self._peer.hello.node:
                 self._compare(record)
-            case Fetch() if self._peer.hello.node:
-                self._peer.send(artifacts.chunk(self._grammars, message))
             case Loaded():
                 self._rendezvous.answer(self._rank, self._peer, message)
             case Failed():

@@ -8,7 +8,7 @@ import os
 import random
 import struct
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, Final
 
@@ -27,8 +27,8 @@ from guided_contract.wire import (
     Release,
     ServiceMessage,
 )
-from guided_sidecar.grammar.pool.compile_progress import CompileProgress
-from guided_sidecar.grammar.prepare.cache_keys import choice, grammar_key, taken
+from guided_sidecar.grammar.pool.pool import Progress
+from guided_sidecar.grammar.prepare.jobs import job_of
 from guided_sidecar.grammar.worker_messages import Done, Job, Ready
 from guided_sidecar.ranks.agreement import Consensus
 from guided_sidecar.settings import Settings
@@ -88,27 +88,11 @@ def seeds() -> list[bytes]:
 
 
 def _key(asked: Prepare) -> str:
-    spec = taken(asked.kind, asked.spec, POD.guided_decoding.compile.max_schema_bytes)
-    return grammar_key(asked.kind, spec, choice(asked, POD), POD, FACTS)
+    return job_of(asked, POD, FACTS).key
 
 
 def stream(*messages: wire.ClientMessage) -> bytes:
     return b"".join(map(wire.frame, messages))
-
-
-def bodies(data: bytes) -> Iterator[bytes]:
-    """Yield the bodies of a stream's whole frames.
-
-    Raises
-    ------
-    WireError
-        A length is over the limit.
-    """
-    while len(data) >= wire.LENGTH.size:
-        length = wire.body_length(data[: wire.LENGTH.size])
-        body, data = data[wire.LENGTH.size :][:length], data[wire.LENGTH.size + length :]
-        if len(body) == length:
-            yield body
 
 
 def _one_frame(data: bytes, chance: random.Random) -> bytes:
@@ -133,16 +117,13 @@ def _split(data: bytes) -> list[bytes]:
 class _InstantPool:
     """Compiles everything at once, to nothing."""
 
-    exhausted_for_s = 0.0
-    state = SimpleNamespace(ready=1, restarts=0, last_failure=None)
-
     def __init__(self, *_arguments: object) -> None:
         pass
 
     async def facts(self) -> Ready:
         return FACTS
 
-    async def compile(self, job: Job, progress: CompileProgress) -> Done:
+    async def compile(self, job: Job, progress: Progress) -> Done:
         progress.start()
         await asyncio.sleep(0)
         return Done(backend=job.backends[-1], spec=job.spec, size_bytes=len(job.spec))
@@ -217,7 +198,7 @@ class _Link:
         self._changed = asyncio.Event()
         self._reader.feed_data(data)
         writer: Any = self
-        self._task = asyncio.create_task(service._server._accept_local(self._reader, writer))
+        self._task = asyncio.create_task(service._server.accept(self._reader, writer))
 
     def say(self, message: wire.ClientMessage) -> None:
         self._reader.feed_data(wire.frame(message))

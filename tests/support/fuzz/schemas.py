@@ -17,7 +17,7 @@ from guided_grammar.json_schema import subschemas
 from guided_grammar.registry import library
 from guided_sidecar.grammar import worker_messages
 from guided_sidecar.grammar.compile import followed
-from guided_sidecar.grammar.prepare import cache_keys
+from guided_sidecar.grammar.prepare import jobs
 from guided_sidecar.grammar.schema import additional_properties, limits, normal, schema
 from guided_sidecar.grammar.worker_messages import Done
 from support.fuzz import mutation
@@ -76,7 +76,7 @@ def run(data: bytes) -> None:
     kind = _KINDS[data[0] % len(_KINDS)] if data else "json"
     text = data[1:].decode(errors="surrogateescape")
     try:
-        spec = limits.canonical(kind, cache_keys.taken(kind, text, _MOST_BYTES), _LIMITS)
+        spec = limits.canonical(kind, jobs.taken(kind, text, _MOST_BYTES), _LIMITS)
     except GuidedError as error:
         _refuse(error)
         return

@@ -1,11 +1,7 @@
-"""What a broken worker or template may send to the service: answers to a job, packets with descriptors."""
+"""What a broken worker may send to the service: answers to a job."""
 
-import asyncio
 import json
-import os
 import random
-import socket
-from collections.abc import Callable
 from typing import Final
 
 from guided_contract import wire
@@ -13,17 +9,13 @@ from guided_contract.counting import Position
 from guided_contract.errors import ErrorCode, GuidedError
 from guided_grammar.bounds import Bounds, Where
 from guided_sidecar.grammar import worker_messages
-from guided_sidecar.grammar.pool.worker_process import Template, Worker
 from guided_sidecar.grammar.prepare import jobs
 from guided_sidecar.grammar.worker_messages import (
     Compiled,
     Done,
-    Exited,
     Failed,
-    Forked,
     JobError,
     Proof,
-    Ready,
 )
 from guided_sidecar.socket import sessions
 from support.fuzz import mutation
@@ -31,18 +23,15 @@ from support.fuzz.target import Target
 
 KEY: Final = "0123456789abcdef" * 4
 _TEXT: Final = json.dumps({"a": "x" * 5, "b": [1, {"a": "y"}, "z"], "c": {"d": "é"}}).encode()
-# The first byte of an input: an answer, or a packet with descriptors of these kinds.
-_ANSWER, _PACKET = 0, 1
 
 
 def target() -> Target:
     """Return the target."""
-    service = _Service()
-    return Target(seeds(), _changed, service.run, service.close)
+    return Target(seeds(), _changed, _take_answer)
 
 
 def seeds() -> list[bytes]:
-    """Return every kind of answer and packet."""
+    """Return every kind of answer."""
     positions = [
         Position(properties={"a": 1, "b": 2}, others=0),
         Position(minimum=1, maximum=9),
@@ -56,44 +45,12 @@ def seeds() -> list[bytes]:
         Done(backend="xgrammar", artifact=KEY, sha256=KEY, compile_ns=5, retire=True),
         Failed(code=ErrorCode.GRAMMAR_INVALID, message="no", path="$.a", proofs=proofs),
     ]
-    packets = [
-        Ready(tokenizer={"xgrammar": "t"}, vocab_size=8, versions={"xgrammar": "1"}, resident_bytes=1),
-        Forked(pid=7),
-        Exited(pid=7, status=9),
-    ]
-    return [
-        *(bytes([_ANSWER]) + worker_messages.answer(answer) for answer in answers),
-        *(
-            bytes([_PACKET, kinds]) + worker_messages.packet(packet)
-            for packet in packets
-            for kinds in (0, 3, 12)
-        ),
-    ]
+    return [worker_messages.answer(answer) for answer in answers]
 
 
 def _changed(data: bytes, chance: random.Random) -> bytes:
-    if data[:1] == bytes([_ANSWER]) and chance.random() < 0.9:
-        body = mutation.either(mutation.msgpack_value)(data[1 + worker_messages.LENGTH.size :], chance)
-        return data[:1] + worker_messages.LENGTH.pack(len(body)) + body
-    if chance.random() < 0.5:
-        data = data[:1] + bytes([chance.randrange(16)]) + data[2:]
-    return data[:2] + mutation.either(mutation.msgpack_value)(data[2:], chance)
-
-
-class _Service:
-    def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
-
-    def close(self) -> None:
-        self._loop.close()
-
-    def run(self, data: bytes) -> None:
-        if data[:1] == bytes([_ANSWER]):
-            _take_answer(data[1:])
-        elif len(data) > 1:
-            before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208 - their number
-            self._loop.run_until_complete(_take_packet(data[1], data[2:]))
-            assert len(os.listdir("/proc/self/fd")) == before, "descriptors are left"  # noqa: PTH208
+    body = mutation.either(mutation.msgpack_value)(data[worker_messages.LENGTH.size :], chance)
+    return worker_messages.LENGTH.pack(len(body)) + body
 
 
 def _take_answer(framed: bytes) -> None:
@@ -121,43 +78,3 @@ def _take_answer(framed: bytes) -> None:
         if following is None:
             return
         where = following
-
-
-async def _take_packet(kinds: int, packet: bytes) -> None:
-    taken: list[Worker] = []
-    template = Template(taken.append)
-    theirs, template._control = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    template._control.setblocking(False)
-    asyncio.get_running_loop().add_reader(template._control.fileno(), lambda: None)
-    made: asyncio.Future[Worker] = asyncio.get_running_loop().create_future()
-    template._forks.append(made)
-    descriptors = [
-        _DESCRIPTORS[kinds >> 2 & 3 if number else kinds & 3](number) for number in range(kinds & 3)
-    ]
-    if packet:
-        socket.send_fds(theirs, [packet[: worker_messages.MAX_PACKET_BYTES]], descriptors)
-    for descriptor in descriptors:
-        os.close(descriptor)
-    theirs.close()
-    template._on_packet()
-    if made.done() and made.exception() is None:
-        made.result().close()
-    await template.stop()
-    assert template.died.is_set()
-
-
-def _like_a_workers(number: int) -> int:
-    """Return a descriptor of the kind that is meant in this place."""
-    if number == 0:
-        ours, theirs = socket.socketpair()
-        theirs.close()
-        return ours.detach()
-    return os.pidfd_open(os.getpid()) if number == 1 else os.memfd_create("stderr")
-
-
-_DESCRIPTORS: Final[list[Callable[[int], int]]] = [
-    _like_a_workers,
-    lambda _: os.open("/dev/null", os.O_RDWR),
-    lambda _: os.memfd_create("any"),
-    _like_a_workers,
-]

@@ -17,7 +17,7 @@ from guided_grammar.backend import BackendError
 from guided_grammar.backend import Compiled as CompiledGrammar
 from guided_grammar.registry import library
 from guided_grammar.texts import language
-from guided_sidecar.grammar import artifacts, worker_messages
+from guided_sidecar.grammar import artifacts
 from guided_sidecar.grammar.compile import (
     blame,
     heard,
@@ -33,7 +33,7 @@ from guided_sidecar.grammar.compile.reading import Grammar
 from guided_sidecar.grammar.compile.vocabulary import Vocabulary
 from guided_sidecar.grammar.schema import limits
 from guided_sidecar.grammar.worker_errors import ran_out_of_memory
-from guided_sidecar.grammar.worker_messages import Compiled, Done, Job, Meanwhile, Proof, Unenforced
+from guided_sidecar.grammar.worker_messages import Compiled, Done, Job, Proof, Unenforced
 
 _WARM: Final = "warm"
 _SCHEMA: Final = '{"type": "object", "properties": {"a": {"enum": ["b", "c"]}, "d": {"type": "integer"}}}'
@@ -68,7 +68,7 @@ class Compiler:
         self.proofs: list[Proof] = []
         # Of the job that is being done: when it began, and whom to tell of it.
         self._start_ns = 0
-        self._tell: Callable[[Meanwhile], None] = lambda _message: None
+        self._tell: Callable[[Compiled], None] = lambda _message: None
 
     def warm(self) -> None:
         """Do once all that a job does, so that forked workers inherit what is made at its first use."""
@@ -92,14 +92,13 @@ class Compiler:
         """Whether the next job is another process's to do: see guided_grammar.backend.Backend."""
         return any(backend.is_worn for backend in self._usable())
 
-    def run(self, job: Job, tell: Callable[[Meanwhile], None] = lambda _message: None) -> Done:
+    def run(self, job: Job, tell: Callable[[Compiled], None] = lambda _message: None) -> Done:
         """Compile and prove one grammar.
 
         Parameters
         ----------
         tell
-            Called with what ranks may load meanwhile, before it is proven; with why a library refused the
-            grammar, before the next one is asked.
+            Called with what ranks may load meanwhile, before it is proven.
 
         Raises
         ------
@@ -138,8 +137,6 @@ class Compiler:
         """Return what the first of several backends makes of a grammar that takes it."""
         refusals: list[GuidedError] = []
         for backend in order:
-            if refusals:
-                self._tell(worker_messages.fell_back(_clearest(refusals)))
             try:
                 return self._compiled(job, grammar, backend, unenforced)
             except BackendError as refusal:

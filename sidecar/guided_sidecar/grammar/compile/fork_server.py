@@ -67,7 +67,6 @@ class Template:
     def _serve_one(self) -> bool:
         packet = self._control.recv(worker_messages.MAX_PACKET_BYTES)
         if packet:
-            worker_messages.decode_fork(packet)
             self._fork()
         return bool(packet)
 

@@ -22,9 +22,12 @@ def loads(job: Job, compiled: Compiled, positions: list[Position], folder: Path)
     Raises
     ------
     GuidedError
-        It is too large, or there is no room for it.
+        It is too large, there is no room for it, or ranks read no files and it has no text.
     """
-    source = compiled.source()
+    source = compiled.source(is_slow_sent=not job.has_files)
+    if source is None and not job.has_files:
+        message = f"{compiled.backend} has no text of this grammar below 1 MiB to send to several nodes"
+        raise GuidedError(ErrorCode.GRAMMAR_UNSUPPORTED, message)
     content = (source or compiled.artifact()).encode()
     if len(content) > _MOST_BYTES:
         message = f"the compiled grammar has {len(content) >> 20} MiB; the limit is {_MOST_BYTES >> 20}"

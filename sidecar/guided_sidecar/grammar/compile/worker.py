@@ -17,7 +17,7 @@ from guided_grammar import stack
 from guided_sidecar.grammar import worker_messages
 from guided_sidecar.grammar.compile.compilation import Compiler
 from guided_sidecar.grammar.worker_errors import ran_out_of_memory
-from guided_sidecar.grammar.worker_messages import Job, Meanwhile, Outcome
+from guided_sidecar.grammar.worker_messages import Compiled, Job, Outcome
 
 # Of an artefact, and of its own last words: files in memory, which no limit of address space counts.
 _MOST_FILE_BYTES: Final = 80 << 20
@@ -104,7 +104,7 @@ def _next_job(stream: BinaryIO) -> Job | None:
     return worker_messages.decode_job(body)
 
 
-def _outcome(compiler: Compiler, job: Job, tell: Callable[[Meanwhile], None]) -> Outcome:
+def _outcome(compiler: Compiler, job: Job, tell: Callable[[Compiled], None]) -> Outcome:
     try:
         return compiler.run(job, tell)
     except GuidedError as error:

@@ -1,190 +1,134 @@
-"""The pool of grammar workers: so many compiles at once, first come first served, each with a deadline."""
+"""The pool of grammar workers: first come first served, a deadline for each compile, a crash tried again."""
 
 import asyncio
 import dataclasses
 import logging
+import time
+from collections.abc import Callable
+from typing import Final
 
 from guided_contract.errors import ErrorCode, GuidedError
-from guided_sidecar.grammar.pool.compile_progress import CompileProgress
-from guided_sidecar.grammar.pool.restart_budget import RestartBudget
 from guided_sidecar.grammar.pool.worker_process import Worker
-from guided_sidecar.grammar.pool.workers import IDLE_DEATH, Loss, Workers, WorkersState
+from guided_sidecar.grammar.pool.workers import Loss, Workers
 from guided_sidecar.grammar.worker_errors import WorkerDiedError, ran_out_of_memory
-from guided_sidecar.grammar.worker_messages import Compiled, Failed, Job, Meanwhile, Outcome, Ready
-from guided_sidecar.settings import Settings
-from guided_sidecar.telemetry.incidents import WorkerRestarts
+from guided_sidecar.grammar.worker_messages import Compiled, Failed, Job, Outcome, Ready
 
 _log = logging.getLogger(__name__)
-_ATTEMPTS = 2  # a crash is tried once more, on another worker
-# Of the time for a compile, for a library that is asked because another refused: it is the slower one.
-_FALLBACK_SHARE = 0.25
+_ATTEMPTS: Final = 2  # a crash is tried once more, on another worker
+# A compile that ran out of time is to blame for it only if a worker had it for so much of the limit.
+_SHARE_WITH_A_WORKER: Final = 0.5
+# Refusals after which a worker is not used again.
+_SPOILT: Final[dict[ErrorCode, Loss]] = {
+    ErrorCode.GRAMMAR_COMPILE_MEMORY: "memory",
+    ErrorCode.GRAMMAR_COMPILE_CRASHED: "crashed",
+}
+
+
+@dataclasses.dataclass(slots=True)
+class Progress:
+    """How far one compile is, over all of its attempts, and what is said of it if it is late.
+
+    `tell` is called with what ranks may load before it is proven; again where another worker begins anew, or
+    another backend takes the grammar. `clock` tells monotonic seconds.
+    """
+
+    tell: Callable[[Compiled], None] = lambda _message: None
+    clock: Callable[[], float] = time.monotonic
+    deaths: int = 0  # workers that died of it
+    ended: GuidedError | None = None  # said to the last who waited, whose time was over
+    _started: float | None = None
+
+    def start(self) -> None:
+        """Note that a worker has it from now on."""
+        self._started = self.clock()
+
+    def died(self, *, had_begun: bool) -> None:
+        """Note that its worker has died, in the compile or before it."""
+        self.deaths += had_begun
+        self._started = None
+
+    def too_late(self, limit_s: float) -> GuidedError:
+        """Return what is said of it where it was not done in a time limit."""
+        if self.ended is not None:  # its worker may take a while to be gone
+            return self.ended
+        if self._started is None or self.clock() - self._started < _SHARE_WITH_A_WORKER * limit_s:
+            crashed = "a grammar worker crashed; its replacement could not finish within"
+            why = f"{crashed if self.deaths else 'all grammar workers were busy for'} {limit_s:g} s"
+            return GuidedError(ErrorCode.GRAMMAR_SERVICE_UNAVAILABLE, why, retry_after_s=1)
+        message = f"the grammar did not compile within {limit_s:g} s"
+        return GuidedError(ErrorCode.GRAMMAR_COMPILE_TIMEOUT, message)
 
 
 class Pool:
-    """Compiles grammars in workers.
+    """Compiles grammars in workers."""
 
-    Parameters
-    ----------
-    settings
-        Limits and sizes.
-    budget
-        How many deaths are borne.
-    width
-        Compiles at once, and workers.
-    restarts
-        Tell of workers that were lost.
-    """
-
-    def __init__(
-        self, settings: Settings, budget: RestartBudget, width: int, restarts: WorkerRestarts
-    ) -> None:
-        self._budget = budget
-        self._under_way = 0
-        self._slots = asyncio.Semaphore(width)
-        self._workers = Workers(settings, budget, restarts, width)
-
-    @property
-    def state(self) -> WorkersState:
-        """How the workers are at this moment."""
-        state = self._workers.state
-        return dataclasses.replace(state, queued=max(0, self._under_way - state.busy))
-
-    @property
-    def exhausted_for_s(self) -> float:
-        """Seconds until workers are started again; 0 while there is budget left."""
-        return self._budget.exhausted_for_s()
+    def __init__(self, workers: Workers) -> None:
+        self._workers = workers
 
     async def facts(self) -> Ready:
         """Wait for the first template, and return what it read."""
         return await self._workers.facts()
 
-    def start(self) -> None:
-        """Begin to make workers."""
-        self._workers.start()
-
-    async def stop(self) -> None:
-        """Kill everything and wait until it is gone."""
-        await self._workers.stop()
-
-    def note(self, code: ErrorCode, message: str) -> None:
-        """Keep a failure as the last one."""
-        self._workers.note(code, message)
-
-    def too_late(self, limit_s: float, progress: CompileProgress) -> GuidedError:
+    def too_late(self, limit_s: float, progress: Progress) -> GuidedError:
         """Return what is said of a compile that was not done in a time limit; note what is its own fault."""
         error = progress.too_late(limit_s)
-        if error.code is not ErrorCode.GRAMMAR_SERVICE_UNAVAILABLE:
-            self.note(error.code, error.message)
+        if error.code is ErrorCode.GRAMMAR_COMPILE_TIMEOUT:
+            self._workers.note(error.code, error.message)
         return error
 
-    async def compile(self, job: Job, progress: CompileProgress) -> Outcome:
+    async def compile(self, job: Job, progress: Progress) -> Outcome:
         """Compile one grammar. Cancelling kills the worker, and ends when it is gone.
 
-        Parameters
-        ----------
-        job
-            Its `timeout_s` runs from the moment a worker has it.
-        progress
-            Kept up to date meanwhile.
-
-        Raises
-        ------
-        GuidedError
-            grammar_compile_timeout, _crashed or _memory; grammar_service_exhausted or _unavailable.
+        The job's `timeout_s` runs from the moment a worker has it. GuidedError: grammar_compile_timeout,
+        _crashed or _memory; grammar_service_exhausted or _unavailable.
         """
-        self._under_way += 1
-        try:
-            async with self._slots:
-                return await self._compile(job, progress)
-        finally:
-            self._under_way -= 1
+        async with self._workers.turn():
+            while True:
+                worker = await self._workers.take()
+                try:
+                    return await self._run(worker, job, progress)
+                except WorkerDiedError as death:
+                    progress.died(had_begun=death.had_begun)
+                    self._judge(death, progress.deaths)
 
-    async def _compile(self, job: Job, progress: CompileProgress) -> Outcome:
-        while True:
-            worker = await self._workers.take()
-            try:
-                return await self._run(worker, job, progress)
-            except WorkerDiedError as death:
-                progress.deaths += death.had_begun
-                progress.queue()
-                self._judge(death, progress.deaths)
-
-    async def _run(self, worker: Worker, job: Job, progress: CompileProgress) -> Outcome:
-        outcome: Outcome | None = None
-        loss: Loss = "crashed"
-        limit_s = job.timeout_s
-        limit = asyncio.timeout(limit_s)
-        now = asyncio.get_running_loop().time
-
-        def told(said: Meanwhile) -> None:
-            nonlocal limit_s
-            if isinstance(said, Compiled):
-                progress.tell(said)
-                return
-            limit_s = job.timeout_s * _FALLBACK_SHARE
-            progress.refusal = GuidedError(said.code, said.message, path=said.path)
-            end = now() + limit_s
-            limit.reschedule(min(end, limit.when() or end))
-
+    async def _run(self, worker: Worker, job: Job, progress: Progress) -> Outcome:
         progress.start()
         try:
-            async with limit:
-                outcome = await worker.run(job, told)
-        except TimeoutError as error:
-            loss = "deadline"
-            raise self.too_late(limit_s, progress) from error
-        except asyncio.CancelledError:
-            loss = "cancelled" if progress.ended is None else "deadline"
+            async with asyncio.timeout(job.timeout_s):
+                outcome = await worker.run(job, progress.tell)
+        except BaseException as error:
+            late = self.too_late(job.timeout_s, progress) if isinstance(error, TimeoutError) else None
+            await asyncio.shield(self._workers.discard(worker, _loss(worker, error, progress)))
+            if late is not None:
+                raise late from error
             raise
-        except WorkerDiedError as death:
-            loss = _loss(worker, death)
-            raise
-        finally:
-            await asyncio.shield(self._after(worker, outcome, loss))
-        self._budget.record_success()
-        if isinstance(outcome, Failed) and _spoilt(outcome):
-            self.note(ErrorCode(outcome.code), outcome.message)
+        if not outcome.retire:
+            await asyncio.shield(self._workers.put_back(worker))
+            return outcome
+        loss = None  # it has done enough
+        if isinstance(outcome, Failed) and (loss := _SPOILT.get(outcome.code)) is not None:
+            self._workers.note(outcome.code, outcome.message)
+        await asyncio.shield(self._workers.discard(worker, loss))
         return outcome
 
-    async def _after(self, worker: Worker, outcome: Outcome | None, loss: Loss) -> None:
-        """Return a worker after its job, or get rid of one that is lost, spoilt or said that it goes."""
-        if outcome is None:
-            await self._workers.discard(worker, loss)
-        elif outcome.retire:
-            await self._workers.discard(worker, _spoilt(outcome))
-        else:
-            await self._workers.put_back(worker)
-
     def _judge(self, death: WorkerDiedError, attempt: int) -> None:
-        """Raise if the death was the memory limit's or the last attempt's; else let it be tried again.
-
-        A death in a compile is its grammar's, and does not count against the budget of all.
-        """
+        """Raise if the death was the memory limit's or the last attempt's; else let it be tried again."""
         if not death.had_begun:
-            self._budget.record_death()
-            self.note(ErrorCode.GRAMMAR_COMPILE_CRASHED, IDLE_DEATH)
+            self._workers.note_idle_death()
             return
         _log.warning("a grammar worker died in a compile (attempt %d): %s", attempt, death)
-        code = ErrorCode.GRAMMAR_COMPILE_CRASHED
-        if ran_out_of_memory(death.last_words):
-            code = ErrorCode.GRAMMAR_COMPILE_MEMORY
-        self.note(code, str(death))
-        if code is ErrorCode.GRAMMAR_COMPILE_MEMORY or attempt == _ATTEMPTS:
+        is_memory = ran_out_of_memory(death.last_words)
+        code = ErrorCode.GRAMMAR_COMPILE_MEMORY if is_memory else ErrorCode.GRAMMAR_COMPILE_CRASHED
+        self._workers.note(code, str(death))
+        if is_memory or attempt == _ATTEMPTS:
             raise GuidedError(code) from death
 
 
-def _loss(worker: Worker, death: WorkerDiedError) -> Loss:
-    if ran_out_of_memory(death.last_words):
+def _loss(worker: Worker, error: BaseException, progress: Progress) -> Loss:
+    if not isinstance(error, WorkerDiedError):
+        return "deadline" if isinstance(error, TimeoutError) or progress.ended is not None else "cancelled"
+    if ran_out_of_memory(error.last_words):
         return "memory"
     if worker.died_with_template:
         return "template"
-    return "crashed" if death.had_begun else "idle"
-
-
-def _spoilt(outcome: Outcome) -> Loss | None:
-    """Return why a worker goes because of its last job; None: it goes because it has done enough of them."""
-    if isinstance(outcome, Failed) and outcome.code == ErrorCode.GRAMMAR_COMPILE_MEMORY:
-        return "memory"
-    if isinstance(outcome, Failed) and outcome.code == ErrorCode.GRAMMAR_COMPILE_CRASHED:
-        return "crashed"
-    return None
+    return "crashed" if error.had_begun else "idle"

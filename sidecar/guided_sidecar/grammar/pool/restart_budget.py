@@ -1,8 +1,7 @@
 """How often grammar workers may die by themselves before new grammars are refused for a while.
 
-Counted are deaths that nobody ordered and no grammar explains: kills from outside, a template that fails. A
-worker that the service kills (deadline, cancelled client, memory limit) or that dies in a compile is not
-counted, or one client's schemas could spend the budget of all.
+Counted are deaths that nobody ordered and no grammar explains: kills from outside, a template that fails. If
+deaths in a compile counted, one client's schemas could spend the budget of all.
 """
 
 import collections
@@ -16,13 +15,7 @@ class RestartBudget:
     """Deaths within the last `reset_after_s`, and what follows from their number.
 
     A budget that is spent stays so until there was no death for `reset_after_s`; then it is whole again.
-
-    Parameters
-    ----------
-    config
-        The budget.
-    clock
-        Monotonic seconds.
+    `clock` tells monotonic seconds.
     """
 
     def __init__(self, config: RestartConfig, clock: Callable[[], float] = time.monotonic) -> None:
@@ -49,14 +42,9 @@ class RestartBudget:
 
     def exhausted_for_s(self) -> float:
         """Return the seconds until workers are started again; 0 while there is budget left."""
-        now, window_s = self._clock(), self._config.reset_after_s
-        if self._deaths and now - self._deaths[-1] >= window_s:
-            self._deaths.clear()
+        deaths, now, window_s = self._deaths, self._clock(), self._config.reset_after_s
+        if deaths and now - deaths[-1] >= window_s:
+            deaths.clear()
             self._in_a_row = 0
-        if not self._is_spent():
-            return 0.0
-        return self._deaths[-1] + window_s - now
-
-    def _is_spent(self) -> bool:
-        full = len(self._deaths) == self._config.max_attempts
-        return full and self._deaths[-1] - self._deaths[0] < self._config.reset_after_s
+        is_spent = len(deaths) == deaths.maxlen and deaths[-1] - deaths[0] < window_s
+        return deaths[-1] + window_s - now if is_spent else 0.0

@@ -2,19 +2,17 @@
 
 import asyncio
 import contextlib
-import logging
 import os
 import signal
 import socket
 import sys
 from collections.abc import Callable
-from typing import Any, Final, Self
+from typing import Any, Final
 
 from guided_sidecar.grammar import worker_messages
 from guided_sidecar.grammar.worker_errors import WorkerDiedError
-from guided_sidecar.grammar.worker_messages import Exited, Forked, Job, Meanwhile, Outcome, Ready
+from guided_sidecar.grammar.worker_messages import Compiled, Exited, Forked, FromWorker, Job, Outcome, Ready
 
-_log = logging.getLogger(__name__)
 _TEMPLATE: Final = "guided_sidecar.grammar.compile.fork_server"
 _FDS_PER_WORKER: Final = 3
 _LAST_WORDS_BYTES: Final = 4096
@@ -40,47 +38,50 @@ class Worker:
     Its pidfd kills it and nobody who got its number later; `gone` is set when the template has reaped it.
     """
 
-    def __init__(self, pid: int, stream: socket.socket, pidfd: int, stderr: int) -> None:
+    def __init__(self, pid: int, stream: int, pidfd: int, stderr: int) -> None:
         self.pid = pid
         self.gone = asyncio.Event()
         self._status: int | None = None
-        self._socket = stream
+        self._stream = socket.socket(fileno=stream)
+        self._stream.setblocking(False)
         self._pidfd = pidfd
         self._stderr = stderr
-        self._reader: asyncio.StreamReader | None = None
-        self._writer: asyncio.StreamWriter | None = None
 
-    async def open(self) -> Self:
-        """Connect the stream; before the first job."""
-        self._reader, self._writer = await asyncio.open_connection(sock=self._socket)
-        return self
-
-    async def run(self, job: Job, tell: Callable[[Meanwhile], None] = lambda _: None) -> Outcome:
+    async def run(self, job: Job, tell: Callable[[Compiled], None] = lambda _: None) -> Outcome:
         """Have the worker do a job, and tell what it says meanwhile. If cancelled, it must be killed.
 
-        Raises
-        ------
-        WorkerDiedError
-            It ended without an answer, or answered with nonsense.
+        WorkerDiedError: it ended without an answer, or answered with nonsense.
         """
-        if self._reader is None or self._writer is None:
-            raise WorkerDiedError(None, "not opened", had_begun=False)
         try:
-            self._writer.write(worker_messages.frame(job))
-            await self._writer.drain()
-            while True:
-                said = await worker_messages.read_answer(self._reader, job.key)
-                if not isinstance(said, Meanwhile):
-                    return said
+            await asyncio.get_running_loop().sock_sendall(self._stream, worker_messages.frame(job))
+            while isinstance(said := await self._answer(job.key), Compiled):
                 tell(said)
-        except (OSError, asyncio.IncompleteReadError, worker_messages.JobError) as error:
+        except (OSError, EOFError, worker_messages.JobError) as error:
             await self.kill()
+            size = os.fstat(self._stderr).st_size
+            last = os.pread(self._stderr, _LAST_WORDS_BYTES, max(0, size - _LAST_WORDS_BYTES))
+            words = last.decode(errors="replace")
             # The kernel resets a stream whose other end has gone and left something unread.
             had_begun = not isinstance(error, ConnectionError)
-            raise WorkerDiedError(self._status, self._last_words(), had_begun=had_begun) from error
+            raise WorkerDiedError(self._status, words, had_begun=had_begun) from error
+        return said
+
+    async def _answer(self, key: str) -> FromWorker:
+        header = await self._receive(worker_messages.LENGTH.size)
+        length = worker_messages.body_length(header, worker_messages.MAX_OUTCOME_BYTES)
+        return worker_messages.decode_from_worker(await self._receive(length), key)
+
+    async def _receive(self, size: int) -> bytes:
+        data = bytearray()
+        while len(data) < size:
+            part = await asyncio.get_running_loop().sock_recv(self._stream, size - len(data))
+            if not part:
+                raise EOFError
+            data += part
+        return bytes(data)
 
     async def kill(self) -> None:
-        """Kill the process, wait until it is reaped, and close what belongs to it."""
+        """Kill the process, and wait until it is reaped."""
         with contextlib.suppress(OSError):  # it was faster
             signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
         # Nowhere asyncio.wait_for: before Python 3.12 it forgets a cancellation that meets the answer.
@@ -100,38 +101,13 @@ class Worker:
 
     def close(self) -> None:
         """Close the file descriptors; after the last use."""
-        if self._pidfd < 0:
-            return
-        if self._writer is not None:
-            self._writer.close()
-        else:
-            self._socket.close()
+        self._stream.close()
         os.close(self._pidfd)
         os.close(self._stderr)
-        self._pidfd = -1
-
-    def discard(self) -> None:
-        """Kill the process without waiting for it: one that never had a job."""
-        with contextlib.suppress(OSError):  # it was faster
-            signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
-        self.close()
-
-    def _last_words(self) -> str:
-        if self._pidfd < 0:
-            return ""
-        size = os.fstat(self._stderr).st_size
-        words = os.pread(self._stderr, _LAST_WORDS_BYTES, max(0, size - _LAST_WORDS_BYTES))
-        return words.decode(errors="replace")
 
 
 class Template:
-    """The template process.
-
-    Parameters
-    ----------
-    on_exit
-        Called for each worker that has been reaped.
-    """
+    """The template process; `on_exit` is called for each worker that has been reaped."""
 
     def __init__(self, on_exit: Callable[[Worker], None]) -> None:
         self.died = asyncio.Event()
@@ -139,16 +115,12 @@ class Template:
         self._workers: dict[int, Worker] = {}
         self._process: asyncio.subprocess.Process | None = None
         self._control: socket.socket | None = None
-        self._ready: asyncio.Future[Ready] = asyncio.get_running_loop().create_future()
-        self._forks: list[asyncio.Future[Worker]] = []
+        self._answer: asyncio.Future[Any] | None = None  # to what it was last asked
 
     async def start(self, timeout_s: float) -> Ready:
         """Start the process and wait until it has read the tokenizer.
 
-        Raises
-        ------
-        TemplateDiedError
-            It ended or did not become ready in time; its own words are on our standard error.
+        TemplateDiedError: it ended or was not ready in time; its own words are on our standard error.
         """
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         ours.setblocking(False)
@@ -161,106 +133,64 @@ class Template:
             )
         self._control = ours
         asyncio.get_running_loop().add_reader(ours.fileno(), self._on_packet)
-        try:
-            async with asyncio.timeout(timeout_s):
-                return await asyncio.shield(self._ready)
-        except TimeoutError as error:
-            await self.stop()
-            raise TemplateDiedError(f"not ready after {timeout_s:g} s") from error
+        ready: Ready = await self._answered(timeout_s)
+        return ready
 
     async def fork(self, timeout_s: float) -> Worker:
-        """Make one worker.
-
-        Raises
-        ------
-        TemplateDiedError
-            The template is gone or silent.
-        """
+        """Make one worker, one after the other; TemplateDiedError: the template is gone or silent."""
         if self._control is None or self.died.is_set():
             raise TemplateDiedError("the template is gone")
-        made: asyncio.Future[Worker] = asyncio.get_running_loop().create_future()
-        self._forks.append(made)
-        try:
-            self._control.send(worker_messages.packet(worker_messages.Fork()))
-            async with asyncio.timeout(timeout_s):
-                return await (await made).open()
-        except asyncio.CancelledError:
-            self._discard(made)
-            raise
-        except (OSError, TimeoutError) as error:
-            await self.stop()
-            self._discard(made)
-            raise TemplateDiedError("the template does not answer") from error
+        with contextlib.suppress(OSError):  # gone; that is about to be read
+            self._control.send(worker_messages.FORK)
+        worker: Worker = await self._answered(timeout_s)
+        return worker
 
     async def stop(self) -> None:
         """Kill the template, and so its workers, and wait until it is gone."""
         self._lost()
-        if self._process is None:
-            return
-        self._kill()
-        await self._process.wait()
-
-    def _kill(self) -> None:
         if self._process is not None:
             with contextlib.suppress(ProcessLookupError):  # it was faster
                 self._process.kill()
+            await self._process.wait()
+
+    async def _answered(self, timeout_s: float) -> Any:
+        self._answer = asyncio.get_running_loop().create_future()
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await self._answer
+        except TimeoutError as error:
+            await self.stop()
+            raise TemplateDiedError(f"no answer after {timeout_s:g} s") from error
 
     def _on_packet(self) -> None:
-        if self._control is None:
-            return
+        assert self._control is not None
         try:
             packet, descriptors, _, _ = socket.recv_fds(
                 self._control, worker_messages.MAX_PACKET_BYTES, _FDS_PER_WORKER
             )
-        except BlockingIOError:
-            return
         except OSError:
-            packet, descriptors = b"", []
+            packet = b""
         if not packet:
             self._lost()
             return
-        try:
-            self._take(worker_messages.decode_from_template(packet), descriptors)
-        except worker_messages.JobError as error:
-            _log.warning("the grammar template sends nonsense: %s", error)
-            for descriptor in descriptors:
-                os.close(descriptor)
-            self._kill()
-            self._lost()
-
-    def _take(self, message: worker_messages.FromTemplate, descriptors: list[int]) -> None:
-        if len(descriptors) != (_FDS_PER_WORKER if isinstance(message, Forked) else 0):
-            raise worker_messages.JobError(f"{len(descriptors)} file descriptors with {message}")
-        if isinstance(message, Ready):
-            if not self._ready.done():
-                self._ready.set_result(message)
-        elif isinstance(message, Forked):
-            self._take_worker(message, descriptors)
-        elif isinstance(message, Exited):
-            worker = self._workers.pop(message.pid, None)
-            if worker is not None:
-                worker.reaped(message.status)
+        match worker_messages.decode_from_template(packet):
+            case Exited(pid=pid, status=status):
+                worker = self._workers.pop(pid)
+                worker.reaped(status)
                 self._on_exit(worker)
+            case Forked(pid=pid):
+                worker = self._workers[pid] = Worker(pid, *descriptors)
+                self._answers(worker)
+            case ready:
+                self._answers(ready)
 
-    def _take_worker(self, message: Forked, descriptors: list[int]) -> None:
-        if not self._forks:
-            raise worker_messages.JobError("a worker that nobody asked for")
-        if not worker_messages.are_of_a_worker(descriptors):
-            raise worker_messages.JobError("file descriptors of something else")
-        stream, pidfd, stderr = descriptors
-        worker = Worker(message.pid, socket.socket(fileno=stream), pidfd, stderr)
-        made = self._forks.pop(0)
-        if made.done():  # nobody waits for it any more
-            worker.discard()
+    def _answers(self, answer: Ready | Worker | TemplateDiedError) -> None:
+        if self._answer is None or self._answer.done():  # nobody waits: the service stops
+            return
+        if isinstance(answer, TemplateDiedError):
+            self._answer.set_exception(answer)
         else:
-            self._workers[message.pid] = worker
-            made.set_result(worker)
-
-    def _discard(self, made: asyncio.Future[Worker]) -> None:
-        """Give up a worker that was made as its fork was given up."""
-        if made.done() and not made.cancelled() and made.exception() is None:
-            self._workers.pop(made.result().pid, None)
-            made.result().discard()
+            self._answer.set_result(answer)
 
     def _lost(self) -> None:
         """Fail what waits for the template, and give up its workers: they die with it."""
@@ -269,11 +199,7 @@ class Template:
         self.died.set()
         asyncio.get_running_loop().remove_reader(self._control.fileno())
         self._control.close()
-        futures: list[asyncio.Future[Any]] = [self._ready, *self._forks]
-        for waiting in futures:
-            if not waiting.done():
-                waiting.set_exception(TemplateDiedError("the template process ended"))
-                waiting.exception()  # nobody may be waiting any more
+        self._answers(TemplateDiedError("the template process ended"))
         workers, self._workers = self._workers, {}
         for worker in workers.values():
             worker.reaped(None)

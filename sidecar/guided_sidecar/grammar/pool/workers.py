@@ -2,10 +2,11 @@
 
 import asyncio
 import collections
+import contextlib
 import dataclasses
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from typing import Final, Literal
 
 from guided_contract.errors import ErrorCode, GuidedError
@@ -30,36 +31,21 @@ _ORDERED: Final[tuple[Loss, ...]] = ("deadline", "cancelled")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class WorkersState:
-    """What is to be told of the workers at one moment.
+    """What is to be told of the workers at one moment; counts are since the service started.
 
-    Parameters
-    ----------
-    idle, busy
-        Those that wait for a compile, and that compile.
-    queued
-        Compiles that wait for a slot or for a worker.
-    restarts
-        Workers lost before their time since the service started, by reason.
-    forks, fork_s
-        Workers made, and the seconds from asking for each to having it, together.
-    templates
-        Templates that became ready: above 1, so many less one were lost.
-    tokenizer, versions
-        What the newest of them has, as in jobs.Ready; {} before the first.
-    last_failure
-        The last failure of a compile or a worker.
+    `tokenizer` and `versions` are the newest template's, as in Ready; {} before the first.
     """
 
     idle: int = 0
-    busy: int = 0
-    queued: int = 0
-    restarts: Mapping[Loss, int] = dataclasses.field(default_factory=dict)
-    forks: int = 0
-    fork_s: float = 0.0
-    templates: int = 0
+    busy: int = 0  # that compile
+    queued: int = 0  # compiles that wait for a worker
+    restarts: Mapping[Loss, int] = dataclasses.field(default_factory=dict)  # workers lost before their time
+    forks: int = 0  # workers made
+    fork_s: float = 0.0  # from asking for each to having it, together
+    templates: int = 0  # that became ready
     tokenizer: Mapping[Backend, str] = dataclasses.field(default_factory=dict)
     versions: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    last_failure: Failure | None = None
+    last_failure: Failure | None = None  # of a compile or a worker
 
     @property
     def ready(self) -> int:
@@ -70,16 +56,7 @@ class WorkersState:
 class Workers:
     """Grammar workers, forked from one template that is itself restarted when it dies.
 
-    Parameters
-    ----------
-    settings
-        Limits and sizes.
-    budget
-        How many deaths are borne.
-    restarts
-        Tell of workers that were lost.
-    number
-        How many there are to be, idle and busy ones together.
+    There are to be `number`, idle and busy ones together; `restarts` are told of those that were lost.
     """
 
     def __init__(
@@ -90,9 +67,11 @@ class Workers:
         self._told = restarts
         self._number = number
         self._idle: collections.deque[Worker] = collections.deque()
-        self._busy: set[Worker] = set()
+        self._busy = 0
+        self._under_way = 0  # compiles
+        self._turns = asyncio.Semaphore(number)
         self._restarts: collections.Counter[Loss] = collections.Counter()
-        self._state = WorkersState()
+        self._state = WorkersState()  # what is not counted above
         self._changed = asyncio.Condition()
         self._kick = asyncio.Event()
         self._template: Template | None = None
@@ -101,9 +80,19 @@ class Workers:
 
     @property
     def state(self) -> WorkersState:
-        """How they are at this moment, but for `queued`."""
-        idle, busy = len(self._idle), len(self._busy)
-        return dataclasses.replace(self._state, idle=idle, busy=busy, restarts=dict(self._restarts))
+        """How they are at this moment."""
+        return dataclasses.replace(
+            self._state,
+            idle=len(self._idle),
+            busy=self._busy,
+            queued=max(0, self._under_way - self._busy),
+            restarts=dict(self._restarts),
+        )
+
+    @property
+    def are_exhausted(self) -> bool:
+        """Whether none are started for a while, because too many died."""
+        return self._budget.exhausted_for_s() > 0
 
     async def facts(self) -> Ready:
         """Wait for the first template, and return what the newest one read: a branch of the hub moves."""
@@ -122,37 +111,42 @@ class Workers:
         if self._template is not None:
             await self._template.stop()
 
-    async def take(self) -> Worker:
-        """Return an idle worker, waiting for one to be made; give it back by `put_back` or `discard`.
+    @contextlib.asynccontextmanager
+    async def turn(self) -> AsyncIterator[None]:
+        """Wait for a compile's turn, first come first served; as many have one as there are workers."""
+        self._under_way += 1
+        try:
+            async with self._turns:
+                yield
+        finally:
+            self._under_way -= 1
 
-        Raises
-        ------
-        GuidedError
-            The restart budget is spent and no worker is left.
+    async def take(self) -> Worker:
+        """Return an idle worker, within a turn; give it back by `put_back` or `discard`.
+
+        GuidedError: the restart budget is spent and no worker is left.
         """
         async with self._changed:
             while not self._idle:
                 if wait_s := self._budget.exhausted_for_s():
                     raise GuidedError(ErrorCode.GRAMMAR_SERVICE_EXHAUSTED, retry_after_s=wait_s)
                 await self._changed.wait()
-            worker = self._idle.popleft()
-            self._busy.add(worker)
-            return worker
+            self._busy += 1
+            return self._idle.popleft()
 
     async def put_back(self, worker: Worker) -> None:
         """Take a worker back after its job."""
-        self._busy.discard(worker)
-        if worker.gone.is_set():  # once it had answered
-            await worker.kill()
-            self._bury(worker)
-            return
+        self._busy -= 1
+        self._budget.record_success()
         await self._add(worker)
 
     async def discard(self, worker: Worker, loss: Loss | None) -> None:
         """Kill a worker, and wait until it is gone; `loss` None: it has done its work."""
-        self._busy.discard(worker)
+        self._busy -= 1
         await worker.kill()
-        if loss is not None:
+        if loss is None:
+            self._budget.record_success()
+        else:
             self._lost(loss)
         artifacts.discard_unfinished(self._settings.pod.grammars_folder, worker.pid)
         worker.close()
@@ -163,6 +157,11 @@ class Workers:
         now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         failure = Failure(code=code.value, message=message[:1000], time=now)
         self._state = dataclasses.replace(self._state, last_failure=failure)
+
+    def note_idle_death(self) -> None:
+        """Count a death that no grammar explains."""
+        self._budget.record_death()
+        self.note(ErrorCode.GRAMMAR_COMPILE_CRASHED, IDLE_DEATH)
 
     def _on_exit(self, worker: Worker) -> None:
         """Note that a worker was reaped; if it was idle, nobody else will notice."""
@@ -175,79 +174,67 @@ class Workers:
         worker.close()
         self._lost("template" if worker.died_with_template else "idle")
         if not worker.died_with_template:  # counted once, as the template's death
-            self._budget.record_death()
-            self.note(ErrorCode.GRAMMAR_COMPILE_CRASHED, IDLE_DEATH)
+            self.note_idle_death()
         self._kick.set()
 
     async def _keep(self) -> None:
         """Keep a template alive, and as many workers idle as are wanted."""
         while True:
-            await self._pause()
+            while wait_s := self._budget.exhausted_for_s():
+                await self._wake()  # who waits for a worker is told that there will be none
+                await asyncio.sleep(wait_s)
+            await asyncio.sleep(self._budget.delay_s())
             try:
                 await self._fill()
             except TemplateDiedError as error:
-                self._template_died(str(error))
+                _log.warning("the grammar template died: %s", error)
+                self._template = None
+                self._budget.record_death()
+                self.note(ErrorCode.GRAMMAR_SERVICE_UNAVAILABLE, f"the grammar template died: {error}")
                 continue
             self._kick.clear()
             if self._missing() <= 0:
                 self._told.replaced()
                 await self._kick.wait()
 
-    async def _pause(self) -> None:
-        """Wait as long as the restart budget asks for."""
-        while wait_s := self._budget.exhausted_for_s():
-            await self._wake()  # who waits for a worker is told that there will be none
-            await asyncio.sleep(wait_s)
-        await asyncio.sleep(self._budget.delay_s())
-
-    def _template_died(self, why: str) -> None:
-        _log.warning("the grammar template died: %s", why)
-        self._template = None
-        self._budget.record_death()
-        self.note(ErrorCode.GRAMMAR_SERVICE_UNAVAILABLE, f"the grammar template died: {why}")
-
     def _lost(self, loss: Loss) -> None:
         self._restarts[loss] += 1
         self._told.lost(loss, is_fault=loss not in _ORDERED)
 
     def _missing(self) -> int:
-        return self._number - len(self._idle) - len(self._busy)
+        return self._number - len(self._idle) - self._busy
 
     async def _fill(self) -> None:
-        if self._template is not None and self._template.died.is_set():
-            raise TemplateDiedError("the process ended")
         if self._template is None:
-            await self._start_template()
+            template = self._template = Template(self._on_exit)
+            self._facts = ready = await template.start(self._settings.template_timeout_s)
+            self._state = dataclasses.replace(
+                self._state,
+                templates=self._state.templates + 1,
+                tokenizer=ready.tokenizer,
+                versions=ready.versions,
+            )
+            _log.info("grammar template ready: %d MiB", ready.resident_bytes >> 20)
+            await self._wake()
+        elif self._template.died.is_set():
+            raise TemplateDiedError("the process ended")
         while self._missing() > 0:
-            worker = await self._fork()
-            if worker.gone.is_set():  # before it was one of the idle, where its end would have been seen
-                self._bury(worker)
-                return
+            worker = await self._fork(self._template)
             await self._add(worker)
+            if worker.gone.is_set():
+                return
 
-    async def _start_template(self) -> None:
-        template = self._template = Template(self._on_exit)
-        ready = await template.start(self._settings.template_timeout_s)
-        self._state = dataclasses.replace(
-            self._state,
-            templates=self._state.templates + 1,
-            tokenizer=ready.tokenizer,
-            versions=ready.versions,
-        )
-        _log.info("grammar template ready: %d MiB", ready.resident_bytes >> 20)
-        self._facts = ready
-        await self._wake()
-
-    async def _fork(self) -> Worker:
-        assert self._template is not None
+    async def _fork(self, template: Template) -> Worker:
         begin = time.monotonic()
-        worker = await self._template.fork(self._settings.fork_timeout_s)
-        state = self._state
-        took_s = time.monotonic() - begin
+        worker = await template.fork(self._settings.fork_timeout_s)
+        state, took_s = self._state, time.monotonic() - begin
         self._state = dataclasses.replace(state, forks=state.forks + 1, fork_s=state.fork_s + took_s)
         return worker
 
     async def _add(self, worker: Worker) -> None:
+        if worker.gone.is_set():  # before it was one of the idle, where its end would have been seen
+            self._bury(worker)
+            return
         self._idle.append(worker)
         await self._wake()
 

@@ -2,12 +2,35 @@
 
 import collections
 import dataclasses
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Literal
 
 from guided_contract.errors import ErrorCode, GuidedError
 from guided_sidecar.grammar import artifacts
 from guided_sidecar.grammar.worker_messages import Done
 from guided_sidecar.ranks.load_barrier import Rendezvous
+
+# A walk came to the end of a text, which was judged; none did in its time; or the grammar was refused.
+ProofResult = Literal["finished", "unfinished", "refused"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class CacheState:
+    """Prepared grammars, and what became of all that was asked for since the service started.
+
+    `answers` are prepares by how their grammar was found: "hit", "joined" (another's compile), "miss",
+    "refused" (known to be bad), "" (ended before it was looked for).
+    """
+
+    entries: int = 0
+    size_bytes: int = 0  # of all entries, in memory and on the run folder's tmpfs
+    leased_bytes: int = 0  # of these, what nothing may evict
+    evictions: int = 0  # for want of room
+    leases: int = 0  # of guided requests
+    answers: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    proofs: Mapping[ProofResult, int] = dataclasses.field(default_factory=dict)
+    unenforced: int = 0  # requests that were served although a keyword of theirs is not enforced
 
 
 @dataclasses.dataclass(slots=True)
@@ -22,16 +45,8 @@ class Entry:
 class GrammarCache:
     """Least recently used first out, but never one with a lease.
 
-    Parameters
-    ----------
-    most_entries, most_bytes
-        Kept at most, where leases allow.
-    room_bytes
-        What all together may take, those with a lease included.
-    folder
-        Where artefacts are.
-    rendezvous
-        Hears of a grammar that goes.
+    `most_entries` and `most_bytes` are kept where leases allow; `room_bytes` is what all may take, those with
+    a lease included. Artefacts are in `folder`; `rendezvous` hears of a grammar that goes.
     """
 
     def __init__(
@@ -42,22 +57,21 @@ class GrammarCache:
         self._room_bytes = room_bytes
         self._folder = folder
         self._rendezvous = rendezvous
-        self.evictions = 0
-        self.size_bytes = 0  # of all entries together
+        self._evictions = 0
+        self._size_bytes = 0  # of all entries together
         self._entries: collections.OrderedDict[str, Entry] = collections.OrderedDict()
 
-    def __len__(self) -> int:
-        return len(self._entries)
-
     @property
-    def leased_bytes(self) -> int:
-        """Of the entries with a lease, which nothing evicts."""
-        return sum(entry.done.size_bytes for entry in self._entries.values() if entry.leases)
-
-    @property
-    def leases(self) -> int:
-        """Leases on all entries together."""
-        return sum(entry.leases for entry in self._entries.values())
+    def state(self) -> CacheState:
+        """What is kept; of what was asked for, nothing."""
+        leased = [entry for entry in self._entries.values() if entry.leases]
+        return CacheState(
+            entries=len(self._entries),
+            size_bytes=self._size_bytes,
+            leased_bytes=sum(entry.done.size_bytes for entry in leased),
+            evictions=self._evictions,
+            leases=sum(entry.leases for entry in leased),
+        )
 
     def get(self, key: str) -> Entry | None:
         """Return an entry and count it as used."""
@@ -69,15 +83,12 @@ class GrammarCache:
     def land(self, entry: Entry) -> None:
         """Take in a grammar whose artefact, if it has one, is in the folder.
 
-        Raises
-        ------
-        GuidedError
-            grammar_storage_full: those in use leave it no room.
+        GuidedError: grammar_storage_full, as those in use leave it no room.
         """
         self._entries[entry.key] = entry
-        self.size_bytes += entry.done.size_bytes
+        self._size_bytes += entry.done.size_bytes
         self._evict()
-        if self.size_bytes > self._room_bytes:
+        if self._size_bytes > self._room_bytes:
             self.drop(entry)
             message = (
                 f"the grammars in use fill all {self._room_bytes >> 20} MiB reserved for compiled grammars"
@@ -91,27 +102,23 @@ class GrammarCache:
             artifacts.remove(self._folder, done.artifact)
 
     def release(self, key: str) -> None:
-        """End one lease."""
+        """End one lease; without any, a grammar stays while there is room."""
         entry = self.get(key)
         if entry is not None and entry.leases:
-            self.end_lease(entry)
-
-    def end_lease(self, entry: Entry) -> None:
-        """End one lease; without any, a grammar stays while there is room."""
-        entry.leases -= 1
-        if not entry.leases:
-            self._rendezvous.rest(entry.key)
-            self._evict()
+            entry.leases -= 1
+            if not entry.leases:
+                self._rendezvous.rest(key)
+                self._evict()
 
     def drop(self, entry: Entry) -> None:
         """Give up a grammar, on the ranks too, unless it is gone."""
         if self._entries.pop(entry.key, None) is not None:
-            self.size_bytes -= entry.done.size_bytes
+            self._size_bytes -= entry.done.size_bytes
             self.retract(entry.key, entry.done)
 
     def _evict(self) -> None:
         for entry in [entry for entry in self._entries.values() if not entry.leases]:
-            if len(self._entries) <= self._most_entries and self.size_bytes <= self._most_bytes:
+            if len(self._entries) <= self._most_entries and self._size_bytes <= self._most_bytes:
                 return
             self.drop(entry)
-            self.evictions += 1
+            self._evictions += 1

@@ -1,31 +1,68 @@
-"""What a worker is to compile for a request, and what ranks are to load of what it compiled."""
+"""What a worker is to compile for a request, its key (equal keys, equal masks), and what ranks are to load.
 
-from collections.abc import Iterable
+Runs on the service's event loop: a client's text is measured and hashed here, and read by a worker alone.
+"""
 
+import hashlib
+
+import msgspec
+
+from guided_contract import backends, choices
 from guided_contract.config import PodConfig
-from guided_contract.wire import Load, Prepare, Prepared
+from guided_contract.errors import ErrorCode, GuidedError
+from guided_contract.wire import Kind, Load, Prepare
 from guided_sidecar.grammar import trust
-from guided_sidecar.grammar.prepare.cache_keys import choice
-from guided_sidecar.grammar.worker_messages import Done, Job, Ready, Unenforced
+from guided_sidecar.grammar.worker_messages import Done, Job, Ready
 
 
-def job_of(  # noqa: PLR0913, PLR0917 - all that a compile depends on
-    request: Prepare, key: str, spec: str, facts: Ready, pod: PodConfig, memory_bytes: int
-) -> Job:
-    """Return what a worker is to do for a request; `spec` is its text as it is taken."""
+def taken(kind: Kind, spec: str, most_bytes: int) -> str:
+    """Return the text that a worker is to read.
+
+    GuidedError: grammar_too_large, or grammar_invalid for half a character, which no message can hold.
+    """
+    if kind == "json_object":
+        return ""  # whatever is sent along
+    try:
+        size = len(spec.encode())
+    except UnicodeEncodeError as error:
+        raise GuidedError(ErrorCode.GRAMMAR_INVALID, "the text contains a lone surrogate") from error
+    if size > most_bytes:
+        message = f"{size} bytes exceed the limit of {most_bytes} bytes"
+        raise GuidedError(ErrorCode.GRAMMAR_TOO_LARGE, message)
+    return spec
+
+
+def job_of(request: Prepare, pod: PodConfig, facts: Ready, memory_bytes: int = 0) -> Job:
+    """Return what a worker is to do: as the request chooses, else as the pod is configured.
+
+    A backend that the request names is alone. The key is the hash of all that a compiled grammar depends on,
+    as 64 hex digits. GuidedError: as `taken`.
+    """
     guided = pod.guided_decoding
-    return Job(
-        key=key,
+    keywords = request.unsupported_keywords or guided.unsupported_keywords
+    named = request.backend or backends.NAMES.get(guided.backend)
+    routes = keywords != "Reject" and request.backend is None
+    every = sorted(backends.NAMES.values(), key=lambda backend: backend != named)
+    job = Job(
+        key="",
         kind=request.kind,
-        spec=spec,
-        **choice(request, pod)._asdict(),
+        spec=taken(request.kind, request.spec, guided.compile.max_schema_bytes),
+        backends=every if routes or named is None else [named],
+        named=named,
+        routes=routes,
+        allows=keywords == "Allow",
+        whitespace=choices.MOST[request.whitespace or guided.whitespace],
         limits=guided.compile,
         unmeasured=trust.unmeasured(facts.versions),
         is_proven=guided.proof == "Always",
+        has_files=pod.nodes == 1,
         timeout_s=guided.compile.timeout_s,
         memory_bytes=memory_bytes,
         tokenizer=facts.tokenizer,
     )
+    hashed = msgspec.structs.replace(job, memory_bytes=0), facts.vocab_size, facts.versions
+    key = hashlib.sha256(msgspec.msgpack.encode(hashed, order="deterministic")).hexdigest()
+    return msgspec.structs.replace(job, key=key)
 
 
 def load_of(key: str, done: Done) -> Load:
@@ -40,14 +77,3 @@ def load_of(key: str, done: Done) -> Load:
         whitespace=done.whitespace,
         is_tagged=done.is_tagged,
     )
-
-
-def prepared(number: int, key: str, done: Done, *, is_proven: bool = True) -> Prepared:
-    """Return what an API server is told of the Prepare of that number."""
-    paths = [one.path for one in done.unenforced]
-    return Prepared(id=number, key=key, backend=done.backend, unenforced=paths, is_proven=is_proven)
-
-
-def keywords(unenforced: Iterable[Unenforced]) -> str:
-    """Return the keywords of what is not enforced, as spans have them."""
-    return ",".join(sorted({one.keyword for one in unenforced}))

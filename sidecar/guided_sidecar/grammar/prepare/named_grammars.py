@@ -10,7 +10,7 @@ import difflib
 import functools
 import logging
 from pathlib import Path
-from typing import Final, Literal, Protocol
+from typing import Final, Literal
 
 from guided_contract import grammar_files
 from guided_contract.errors import ErrorCode, GuidedError
@@ -20,6 +20,7 @@ from guided_contract.status import GrammarStatus
 from guided_contract.tasks import Living
 from guided_contract.wire import Kind
 from guided_sidecar.grammar.prepare.cache import Entry
+from guided_sidecar.grammar.prepare.preparer import Preparer
 
 _log = logging.getLogger(__name__)
 _POLL_S: Final = 1.0
@@ -28,17 +29,7 @@ _MOST_LISTED: Final = 10
 _MOST_NAME_CHARS: Final = 64  # of a client's, in an answer
 
 
-class Holder(Protocol):
-    """Compiles grammars and keeps them on the ranks; the real one is preparer.Preparer."""
-
-    async def hold(self, kind: Kind, spec: str) -> Entry:
-        """Return when every rank has loaded a grammar, which stays there until `let_go`."""
-
-    def let_go(self, key: str) -> None:
-        """End one `hold`."""
-
-
-@dataclasses.dataclass(slots=True)
+@dataclasses.dataclass(slots=True, eq=False)
 class _Grammar:
     """One name: what its file says, what is in service, and why that is not the same."""
 
@@ -48,34 +39,28 @@ class _Grammar:
     error: GuidedError | None = None
     task: asyncio.Task[None] | None = None
 
-    @property
-    def state(self) -> Literal["Pending", "Ready", "Stale", "Failed"]:
-        if self.entry is not None:
-            return "Ready" if self.error is None else "Stale"
-        waits = self.wanted.kind is None or self.error is None or self.error.entry.retryable
-        return "Pending" if waits else "Failed"
+    def status(self, name: str) -> GrammarStatus:
+        error, took_ns = self.error, 0
+        state: Literal["Pending", "Ready", "Stale", "Failed"]
+        if self.entry is None:
+            waits = self.wanted.kind is None or error is None or error.entry.retryable
+            state = "Pending" if waits else "Failed"
+        else:
+            state = "Ready" if error is None else "Stale"
+            took_ns = self.entry.done.compile_ns + self.entry.done.proof_ns
+        reason = "" if error is None else error.message
+        return GrammarStatus(name=name, state=state, compile_millis=round(took_ns / 1e6), reason=reason)
 
 
 class NamedGrammars:
-    """The grammars of a folder, by name.
+    """The grammars of a folder, by name; None: there are none.
 
-    Parameters
-    ----------
-    folder
-        With a file for each (see grammar_files); followed as it changes. None: there are none.
-    holder
-        Compiles them, and keeps them on the ranks.
-    poll_s, retry_s
-        Seconds until the folder is looked at again, and until a refused text is tried again.
+    It has a file for each (see grammar_files), and is looked at every `poll_s` seconds; a refused text is
+    tried again after `retry_s`.
     """
 
     def __init__(
-        self,
-        folder: Path | None,
-        holder: Holder,
-        *,
-        poll_s: float = _POLL_S,
-        retry_s: float = _RETRY_S,
+        self, folder: Path | None, holder: Preparer, *, poll_s: float = _POLL_S, retry_s: float = _RETRY_S
     ) -> None:
         self._folder = folder
         self._holder = holder
@@ -88,7 +73,7 @@ class NamedGrammars:
     @property
     def states(self) -> tuple[GrammarStatus, ...]:
         """How each grammar is, by name."""
-        return tuple(_status(name, self._grammars[name]) for name in sorted(self._grammars))
+        return tuple(grammar.status(name) for name, grammar in sorted(self._grammars.items()))
 
     @property
     def awaited(self) -> frozenset[str]:
@@ -97,12 +82,11 @@ class NamedGrammars:
 
     def start(self) -> None:
         """Begin with what the folder holds, and follow it."""
-        if self._folder is None:
-            return
-        self._look(self._folder)
-        self._awaited = set(self._grammars)
-        self._poller = Living("named-grammars", functools.partial(self._follow_folder, self._folder))
-        self._poller.start()
+        if self._folder is not None:
+            self._look(self._folder)
+            self._awaited = set(self._grammars)
+            self._poller = Living("named-grammars", functools.partial(self._follow_folder, self._folder))
+            self._poller.start()
 
     async def stop(self) -> None:
         """Stop following; what is held goes with the service."""
@@ -116,10 +100,7 @@ class NamedGrammars:
     def resolve(self, name: str) -> tuple[Kind, str]:
         """Return kind and text of a grammar: those in service, else those that are to be.
 
-        Raises
-        ------
-        GuidedError
-            grammar_unknown: there is no such name, or it has no text.
+        GuidedError: grammar_unknown, as there is no such name, or it has no text.
         """
         grammar = self._grammars.get(name)
         if grammar is None:
@@ -151,35 +132,27 @@ class NamedGrammars:
             _log.warning("the named grammars in %s cannot be read: %s", folder, error)
             return
         for name in self._grammars.keys() - texts.keys():
-            self._remove(name)
+            grammar = self._grammars.pop(name)
+            if grammar.task is not None:
+                grammar.task.cancel()
+            if grammar.entry is not None:
+                self._holder.let_go(grammar.entry.key)
         for name, text in texts.items():
-            self._want(name, text)
-
-    def _want(self, name: str, text: NamedText) -> None:
-        grammar = self._grammars.get(name)
-        if grammar is None:
-            grammar = self._grammars[name] = _Grammar(text)
-        elif grammar.wanted == text:
-            return
-        else:
+            grammar = self._grammars.setdefault(name, _Grammar(text))
+            if grammar.task is not None and grammar.wanted == text:
+                continue
+            if grammar.task is not None:
+                grammar.task.cancel()
             grammar.wanted = text
-        if grammar.task is not None:
-            grammar.task.cancel()
-        grammar.task = asyncio.create_task(self._follow(name, grammar))
+            grammar.task = asyncio.create_task(self._follow(name, grammar, text))
 
-    def _remove(self, name: str) -> None:
-        grammar = self._grammars.pop(name)
-        if grammar.task is not None:
-            grammar.task.cancel()
-        if grammar.entry is not None:
-            self._holder.let_go(grammar.entry.key)
-
-    async def _follow(self, name: str, grammar: _Grammar) -> None:
+    async def _follow(self, name: str, grammar: _Grammar, wanted: NamedText) -> None:
         """Bring a grammar's wanted text into service, trying until it is."""
-        wanted = grammar.wanted
         while wanted != grammar.serving:
             try:
-                await self._serve(name, grammar, wanted)
+                if wanted.kind is None:
+                    raise _unknown(wanted.text)  # noqa: TRY301 - as if it had been compiled
+                entry = await self._holder.hold(wanted.kind, wanted.text)
             except GuidedError as error:
                 if grammar.error is None or grammar.error.message != error.message:
                     _log.warning("grammar %s: %s", name, error)
@@ -188,23 +161,12 @@ class NamedGrammars:
             except Exception:  # noqa: BLE001 - a fault of ours costs this name alone, and for a while
                 _log.exception("grammar %s: this is a bug", name)
                 await asyncio.sleep(self._retry_s)
+            else:
+                if grammar.entry is not None:
+                    self._holder.let_go(grammar.entry.key)
+                grammar.serving, grammar.entry = wanted, entry
+                self._awaited.discard(name)
         grammar.error = None
-
-    async def _serve(self, name: str, grammar: _Grammar, text: NamedText) -> None:
-        if text.kind is None:
-            raise _unknown(text.text)
-        entry = await self._holder.hold(text.kind, text.text)
-        if grammar.entry is not None:
-            self._holder.let_go(grammar.entry.key)
-        grammar.serving, grammar.entry = text, entry
-        self._awaited.discard(name)
-
-
-def _status(name: str, grammar: _Grammar) -> GrammarStatus:
-    done = grammar.entry.done if grammar.entry is not None else None
-    took_ns = done.compile_ns + done.proof_ns if done is not None else 0
-    reason = "" if grammar.error is None else grammar.error.message
-    return GrammarStatus(name=name, state=grammar.state, compile_millis=round(took_ns / 1e6), reason=reason)
 
 
 def _read(folder: Path) -> dict[str, NamedText]:

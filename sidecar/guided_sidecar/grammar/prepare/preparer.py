@@ -4,70 +4,44 @@ import asyncio
 import collections
 import contextlib
 import dataclasses
-import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 from opentelemetry.context import Context
 from opentelemetry.trace import Span, Tracer
 
 from guided_contract.errors import ErrorCode, GuidedError
-from guided_contract.wire import Backend, Kind, Prepare, Prepared
+from guided_contract.wire import Kind, Prepare, Prepared
 from guided_sidecar.grammar import artifacts
 from guided_sidecar.grammar.capacity import Capacity
-from guided_sidecar.grammar.pool.compile_progress import CompileProgress
 from guided_sidecar.grammar.pool.pool import Pool
-from guided_sidecar.grammar.prepare.cache import Entry, GrammarCache
-from guided_sidecar.grammar.prepare.cache_keys import choice, grammar_key, taken
-from guided_sidecar.grammar.prepare.cache_state import CacheState
-from guided_sidecar.grammar.prepare.jobs import job_of, keywords, load_of, prepared
+from guided_sidecar.grammar.prepare.cache import CacheState, Entry, GrammarCache
+from guided_sidecar.grammar.prepare.flights import Flight, Flights
+from guided_sidecar.grammar.prepare.jobs import job_of, load_of
 from guided_sidecar.grammar.prepare.refusals import Refusals
-from guided_sidecar.grammar.prepare.singleflight import InFlight, SingleFlight
-from guided_sidecar.grammar.worker_messages import Job
+from guided_sidecar.grammar.worker_messages import Done, Job
 from guided_sidecar.ranks.load_barrier import Rendezvous
 from guided_sidecar.settings import Settings
+from guided_sidecar.telemetry import conventions as c
 from guided_sidecar.telemetry import spans
-from guided_sidecar.telemetry.conventions import (
-    CANCELLED,
-    GRAMMAR_CACHE,
-    GRAMMAR_KEY,
-    GRAMMAR_KIND,
-    GRAMMAR_PREPARE,
-    GRAMMAR_UNENFORCED,
-)
 
 
-@dataclasses.dataclass(slots=True)
+@dataclasses.dataclass(slots=True, eq=False)
 class _Waiter:
-    """One Prepare on its way; `stage` says what it waits for, should its time run out."""
+    """One Prepare on its way: what it has so far says what it waits for, should its time run out."""
 
     request: Prepare
-    limit_s: float
     span: Span
-    until: float  # monotonic seconds
-    stage: str = "template"
-    key: str = ""
-    tokenizer: Mapping[Backend, str] = dataclasses.field(default_factory=dict)  # that the key is for
+    limit_s: float
+    limit: asyncio.Timeout
+    job: Job | None = None
     cache: str = ""
-    flight: InFlight | None = None
+    flight: Flight | None = None
+    entry: Entry | None = None
 
 
 class Preparer:
-    """Prepares grammars and keeps the leases on them.
-
-    Parameters
-    ----------
-    settings
-        Limits and sizes.
-    capacity
-        What the container has.
-    pool
-        Compiles.
-    rendezvous
-        The ranks.
-    tracer
-        Makes grammar.prepare and grammar.compile.
-    """
+    """Prepares grammars and keeps the leases on them; `tracer` makes grammar.prepare and grammar.compile."""
 
     def __init__(
         self, settings: Settings, capacity: Capacity, pool: Pool, rendezvous: Rendezvous, tracer: Tracer
@@ -89,22 +63,19 @@ class Preparer:
         )
         self._refusals = Refusals(settings.refusal_entries, settings.refusal_s)
         self._answers: collections.Counter[str] = collections.Counter()
-        self._single_flight = SingleFlight(pool, self._refusals, tracer, self._cache)
+        self._flights = Flights(pool, self._refusals, tracer, self._cache)
         self._unenforced = 0  # requests
         self._held = 0  # leases of the service's own, by `hold`
 
     @property
     def state(self) -> CacheState:
         """What is kept, and what became of all that was asked for."""
-        cache = self._cache
-        return CacheState(
-            entries=len(cache),
-            size_bytes=cache.size_bytes,
-            leased_bytes=cache.leased_bytes,
+        cache = self._cache.state
+        return dataclasses.replace(
+            cache,
             leases=cache.leases - self._held,
-            evictions=cache.evictions,
             answers=dict(self._answers),
-            proofs=dict(self._single_flight.proofs),
+            proofs=dict(self._flights.proofs),
             unenforced=self._unenforced,
         )
 
@@ -113,39 +84,25 @@ class Preparer:
     ) -> Prepared:
         """Compile, prove and load a grammar; on return the caller has a lease on it, ended by `release`.
 
-        Parameters
-        ----------
-        loaded
-            Called at most once, if every rank has loaded the grammar before it is proven.
-
-        Raises
-        ------
-        GuidedError
-            Why it cannot be used. Never anything else but cancellation.
+        `loaded` is called at most once, if every rank has loaded the grammar before it is proven.
+        GuidedError: why it cannot be used.
         """
-        with self._waiter(request, spans.remote(request.traceparent, request.tracestate)) as waiter:
-            async with self._within_limit(waiter):
-                entry = await self._compiled(waiter, loaded)
-                await self._load(waiter, entry)
-            done = entry.done
-            if done.unenforced:
+        async with self._waiter(request, spans.remote(request.traceparent, request.tracestate)) as waiter:
+            entry = await self._compiled(waiter, loaded)
+            await self._load(waiter, entry)
+            if unenforced := entry.done.unenforced:
                 self._unenforced += 1
-                waiter.span.set_attribute(GRAMMAR_UNENFORCED, keywords(done.unenforced))
-        return prepared(request.id, entry.key, done)
+                keywords = ",".join(sorted({one.keyword for one in unenforced}))
+                waiter.span.set_attribute(c.GRAMMAR_UNENFORCED, keywords)
+        return _prepared(request, entry.key, entry.done)
 
     async def hold(self, kind: Kind, spec: str) -> Entry:
-        """Prepare a grammar that stays until `let_go`; the deadline is for the compile, not for the ranks.
-
-        Raises
-        ------
-        GuidedError
-            As `prepare` does.
-        """
+        """Prepare a grammar that stays until `let_go`; the deadline is for the compile, not for the ranks."""
         timeout_s = self._pod.guided_decoding.compile.timeout_s
         request = Prepare(id=0, kind=kind, spec=spec, timeout_s=timeout_s)
-        with self._waiter(request, spans.NEVER) as waiter:  # nobody's request
-            async with self._within_limit(waiter):
-                entry = await self._compiled(waiter)
+        async with self._waiter(request, spans.NEVER) as waiter:  # nobody's request
+            entry = await self._compiled(waiter)
+            waiter.limit.reschedule(None)
             self._held += 1
             try:
                 await self._load(waiter, entry)
@@ -161,7 +118,7 @@ class Preparer:
 
     def found_slow(self, key: str) -> None:
         """Refuse a grammar for a while that took a rank too long for one token; a key may be unknown here."""
-        if self._cache.get(key) is not None or self._single_flight.under_way(key) is not None:
+        if self._cache.get(key) is not None or self._flights.get(key) is not None:
             message = "computing one token of the grammar took a rank too long"
             self._refusals.record(key, GuidedError(ErrorCode.GRAMMAR_SLOW, message))
 
@@ -169,80 +126,54 @@ class Preparer:
         """End one lease."""
         self._cache.release(key)
 
-    @contextlib.contextmanager
-    def _waiter(self, request: Prepare, trace: Context) -> Iterator[_Waiter]:
+    @contextlib.asynccontextmanager
+    async def _waiter(self, request: Prepare, trace: Context) -> AsyncIterator[_Waiter]:
         cap = self._pod.guided_decoding.compile.timeout_s
-        span = self._tracer.start_span(GRAMMAR_PREPARE, trace, attributes={GRAMMAR_KIND: request.kind})
         limit_s = min(request.timeout_s, cap) if request.timeout_s > 0 else 0.0  # 0 for NaN too
-        waiter = _Waiter(request, limit_s, span, time.monotonic() + limit_s)
-        error_code = CANCELLED
+        span = self._tracer.start_span(c.GRAMMAR_PREPARE, trace, attributes={c.GRAMMAR_KIND: request.kind})
+        waiter = _Waiter(request, span, limit_s, asyncio.timeout(limit_s))
+        error_code = c.CANCELLED
         try:
-            yield waiter
+            try:
+                async with waiter.limit:
+                    yield waiter
+            except TimeoutError as error:
+                raise self._too_late(waiter) from error
             error_code = ""
         except GuidedError as error:
             error_code = error.code.value
             raise
         finally:
             self._answers[waiter.cache] += 1
-            attributes = {GRAMMAR_KEY: waiter.key, GRAMMAR_CACHE: waiter.cache}
+            key = waiter.job.key if waiter.job is not None else ""
+            attributes = {c.GRAMMAR_KEY: key, c.GRAMMAR_CACHE: waiter.cache}
             spans.end(span, error_code=error_code, attributes=attributes)
-
-    @contextlib.asynccontextmanager
-    async def _within_limit(self, waiter: _Waiter) -> AsyncIterator[None]:
-        try:
-            async with asyncio.timeout(waiter.limit_s):
-                yield
-        except TimeoutError as error:
-            raise self._too_late(waiter) from error
 
     async def _compiled(self, waiter: _Waiter, loaded: Callable[[Prepared], None] | None = None) -> Entry:
         """Return a proven grammar, with a lease on it."""
-        request = waiter.request
-        limits = self._pod.guided_decoding.compile
-        spec = taken(request.kind, request.spec, limits.max_schema_bytes)
         facts = await self._pool.facts()
         self._rendezvous.check(facts.tokenizer)
-        waiter.tokenizer = facts.tokenizer
-        waiter.key = key = grammar_key(request.kind, spec, choice(request, self._pod), self._pod, facts)
+        most_bytes = self._pod.guided_decoding.compile.memory_bytes
+        memory_bytes = self._capacity.compile_bytes(most_bytes, self._artifact_bytes, facts.resident_bytes)
+        waiter.job = job = job_of(waiter.request, self._pod, facts, memory_bytes)
         waiter.cache = "refused"
-        self._refusals.check(key)
-        entry = self._cache.get(key)
-        if entry is None:
-            waiter.cache = "miss"
-            waiter.stage = "compile"
-            memory_bytes = self._capacity.compile_bytes(
-                limits.memory_bytes, self._artifact_bytes, facts.resident_bytes
-            )
-            job = job_of(request, key, spec, facts, self._pod, memory_bytes)
-            entry = await self._join(waiter, job, loaded)
-        else:
+        self._refusals.check(job.key)
+        if (entry := self._cache.get(job.key)) is not None:
             waiter.cache = "hit"
             entry.leases += 1
-        waiter.stage = "ranks"
+        else:
+            entry = await self._join(waiter, job, loaded)
+        waiter.entry = entry
         return entry
-
-    async def _load(self, waiter: _Waiter, entry: Entry) -> None:
-        """Wait until every rank has loaded a grammar; where that fails, its lease ends."""
-        try:
-            load = load_of(entry.key, entry.done)
-            await self._rendezvous.ensure(load, waiter.tokenizer, spans.below(waiter.span))
-        except BaseException as error:
-            self._cache.end_lease(entry)
-            if isinstance(error, GuidedError) and not entry.leases:
-                self._cache.drop(entry)  # perhaps the artefact is damaged: the next request compiles it again
-            raise
 
     async def _join(self, waiter: _Waiter, job: Job, loaded: Callable[[Prepared], None] | None) -> Entry:
         """Wait for the key's flight, starting one if there is none."""
-        flight = self._single_flight.under_way(waiter.key)
-        if flight is None:
-            flight = self._single_flight.start(job, spans.below(waiter.span))
-        else:
-            waiter.cache = "joined"
-        waiter.flight = flight
+        flight = self._flights.get(job.key)
+        waiter.cache = "miss" if flight is None else "joined"
+        waiter.flight = flight = flight or self._flights.start(job, spans.below(waiter.span))
         loading = asyncio.create_task(self._load_unproven(waiter, flight, loaded)) if loaded else None
         try:
-            return await self._single_flight.wait(flight, waiter.limit_s, waiter.until)
+            return await self._flights.wait(flight, waiter.limit_s, waiter.limit)
         finally:
             if loading is not None:
                 loading.cancel()
@@ -250,28 +181,43 @@ class Preparer:
                 waiter.span.add_link(flight.span)
 
     async def _load_unproven(
-        self, waiter: _Waiter, flight: InFlight, loaded: Callable[[Prepared], None]
+        self, waiter: _Waiter, flight: Flight, loaded: Callable[[Prepared], None]
     ) -> None:
         """Have the ranks load what is compiled, and say so; whoever waits for the flight cancels this.
 
         What fails here is said when it fails again, once the grammar is proven.
         """
         await flight.told.wait()
-        trace = spans.below(waiter.span)
-        if flight.compiled is None:  # proven or refused since
+        key, done = flight.job.key, flight.compiled
+        if done is None:  # proven or refused since
             return
         with contextlib.suppress(GuidedError):
-            load = load_of(flight.key, flight.compiled)
-            await self._rendezvous.ensure(load, waiter.tokenizer, trace)
-            loaded(prepared(waiter.request.id, flight.key, flight.compiled, is_proven=False))
+            await self._rendezvous.ensure(load_of(key, done), flight.job.tokenizer, spans.below(waiter.span))
+            loaded(_prepared(waiter.request, key, flight.compiled or done, is_proven=False))
+
+    async def _load(self, waiter: _Waiter, entry: Entry) -> None:
+        """Wait until every rank has loaded a grammar; where that fails, its lease ends."""
+        assert waiter.job is not None
+        try:
+            load = load_of(entry.key, entry.done)
+            await self._rendezvous.ensure(load, waiter.job.tokenizer, spans.below(waiter.span))
+        except BaseException as error:
+            self.release(entry.key)
+            if isinstance(error, GuidedError) and not entry.leases:
+                self._cache.drop(entry)  # perhaps the artefact is damaged: the next request compiles it again
+            raise
 
     def _too_late(self, waiter: _Waiter) -> GuidedError:
         """Say what a waiter whose time ran out was waiting for."""
         limit = f"{waiter.limit_s:g} s"
-        if waiter.stage == "ranks":
-            return self._rendezvous.too_late(waiter.key, limit)
-        if waiter.stage == "template":
-            message = f"the grammar service did not become ready within {limit}"
-            return GuidedError(ErrorCode.GRAMMAR_SERVICE_UNAVAILABLE, message, retry_after_s=1)
-        progress = waiter.flight.progress if waiter.flight is not None else CompileProgress(waiter.limit_s)
-        return self._pool.too_late(waiter.limit_s, progress)
+        if waiter.entry is not None:
+            return self._rendezvous.too_late(waiter.entry.key, limit)
+        if waiter.flight is not None:
+            return self._pool.too_late(waiter.limit_s, waiter.flight.progress)
+        message = f"the grammar service did not become ready within {limit}"
+        return GuidedError(ErrorCode.GRAMMAR_SERVICE_UNAVAILABLE, message, retry_after_s=1)
+
+
+def _prepared(request: Prepare, key: str, done: Done, *, is_proven: bool = True) -> Prepared:
+    paths = [one.path for one in done.unenforced]
+    return Prepared(id=request.id, key=key, backend=done.backend, unenforced=paths, is_proven=is_proven)

@@ -7,14 +7,6 @@ from typing import Final
 
 from guided_contract.errors import ErrorCode, GuidedError
 
-_OF_THE_TEXT: Final = frozenset(
-    {
-        ErrorCode.GRAMMAR_INVALID,
-        ErrorCode.GRAMMAR_TOO_LARGE,
-        ErrorCode.GRAMMAR_UNSUPPORTED,
-        ErrorCode.GRAMMAR_DEAD_END,
-    }
-)
 _OF_ITS_COST: Final = frozenset(
     {
         ErrorCode.GRAMMAR_SLOW,
@@ -26,17 +18,7 @@ _OF_ITS_COST: Final = frozenset(
 
 
 class Refusals:
-    """Refusals of grammars, by key.
-
-    Parameters
-    ----------
-    most_entries
-        Kept at most; the oldest goes first.
-    ttl_s
-        Seconds for which one is remembered.
-    clock
-        Monotonic seconds.
-    """
+    """Refusals of grammars, by key: at most `most_entries`, for `ttl_s` seconds by a monotonic `clock`."""
 
     def __init__(self, most_entries: int, ttl_s: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._most_entries = most_entries
@@ -47,24 +29,20 @@ class Refusals:
     def check(self, key: str) -> None:
         """Raise the known refusal of a key, if there is one.
 
-        Raises
-        ------
-        GuidedError
-            As it was refused before. Its cost may have had another cause, so then it says for how long.
+        What it cost may have had another cause, so then the error says for how long it is refused.
         """
         error, until_s = self._kept.get(key, (None, 0.0))
         left_s = until_s - self._clock()
-        if error is None or left_s <= 0:
-            return
-        again = f"; it is refused for another {math.ceil(left_s)} s" if error.code in _OF_ITS_COST else ""
-        raise GuidedError(error.code, error.message + again, path=error.path)
+        if error is not None and left_s > 0:
+            again = f"; it is refused for another {math.ceil(left_s)} s" if error.code in _OF_ITS_COST else ""
+            raise GuidedError(error.code, error.message + again, path=error.path)
 
     def record(self, key: str, error: GuidedError) -> None:
         """Remember a refusal; one that says nothing about the grammar is not remembered."""
-        if error.code not in _OF_THE_TEXT | _OF_ITS_COST:
-            return
-        self._kept.pop(key, None)
-        again = GuidedError(error.code, error.message, path=error.path)  # its traceback would keep the text
-        self._kept[key] = again, self._clock() + self._ttl_s
-        if len(self._kept) > self._most_entries:
-            del self._kept[next(iter(self._kept))]
+        if not error.entry.retryable:
+            self._kept.pop(key, None)
+            # Without its traceback, which would keep the text.
+            again = GuidedError(error.code, error.message, path=error.path)
+            self._kept[key] = again, self._clock() + self._ttl_s
+            if len(self._kept) > self._most_entries:
+                del self._kept[next(iter(self._kept))]

@@ -1,7 +1,7 @@
 """What a worker checks before native code sees a grammar: depth, counts, and that JSON is JSON.
 
 Counted are properties, values of an enum and the characters of a regex. The service has bounded the text's
-size (prepare/cache_keys.py), and this is linear in it.
+size (prepare/jobs.py), and this is linear in it.
 """
 
 import collections
