@@ -17,10 +17,8 @@ from guided_grammar.masks import Bitmask
 from guided_grammar.texts import choice_as_ebnf, is_lark, is_plain, new_form
 from guided_grammar.walk import Walk
 from guided_grammar.xgrammar import classes
-from guided_grammar.xgrammar.filler import XGrammarFiller
-from guided_grammar.xgrammar.matcher import XGrammarMatcher
+from guided_grammar.xgrammar.matcher import XGrammarFiller, XGrammarMatcher
 from guided_grammar.xgrammar.special import SpecialTokens
-from guided_grammar.xgrammar.strings import PlainStrings, PlainTokens
 
 # What takes a worker so little CPU time a rank compiles again: writing and loading its artefact, of up to
 # hundreds of MB, takes 2 to 90 times as long. Beyond, it takes less.
@@ -58,7 +56,7 @@ class XGrammarBackend:
         self._threads = threads
         # Each made once, at the first use or before.
         self._compiler = functools.cache(lambda: _compiler(info, threads.compile))
-        self._plain_tokens = functools.cache(lambda: PlainTokens(info))
+        self._tokens = functools.cache(lambda: list(info.decoded_vocab))
         self._special = functools.cache(lambda: SpecialTokens.of(info))
         self._filler = functools.cache(lambda: XGrammarFiller(threads.fill))
 
@@ -89,7 +87,7 @@ class XGrammarBackend:
             compiled = xgrammar.CompiledGrammar.deserialize_json(artifact.decode(), self._info)
         else:
             raise BackendError("an xgrammar grammar needs its text, or an artefact and its hash")
-        return LoadedByXGrammar(compiled, PlainStrings.of(compiled, self._plain_tokens()))
+        return LoadedByXGrammar(compiled)
 
     def fill(self, walks: Sequence[Walk[XGrammarMatcher]], bitmask: Bitmask) -> None:
         """Fill the rows of sequences; see Backend."""
@@ -97,7 +95,7 @@ class XGrammarBackend:
 
     def tokens(self) -> Sequence[bytes]:
         """Return each token's bytes; see Backend."""
-        return self._plain_tokens().texts
+        return self._tokens()
 
     def _source(self, kind: Kind, spec: str) -> str | None:
         """Return the grammar of upstream's call, written out; None: of Lark there is none."""
@@ -137,13 +135,12 @@ def _grammar(kind: Kind, spec: str) -> Any | None:
 class LoadedByXGrammar:
     """A compiled grammar, shared by all sequences of its key."""
 
-    def __init__(self, compiled: Any, strings: PlainStrings | None = None) -> None:
+    def __init__(self, compiled: Any) -> None:
         self.native = compiled
-        self._strings = strings
 
     def matcher(self, stop_tokens: Sequence[int] | None = None) -> XGrammarMatcher:
         """Return a matcher at the grammar's start; see Loaded."""
-        return XGrammarMatcher(self.native, stop_tokens, self._strings)
+        return XGrammarMatcher(self.native, stop_tokens)
 
 
 class CompiledByXGrammar(LoadedByXGrammar):
