@@ -8,11 +8,10 @@ from typing import Any
 
 import httpx
 
-from guided_contract import status
+from guided_contract import backends, status
 from guided_contract.config import CompileConfig, GuidedDecodingConfig
 from guided_contract.status import LibraryStatus
 from guided_contract.wire import Backend, Kind, Prepared
-from guided_grammar import measured
 from support.engine import pod_config
 from support.sidecar import Api, Rank, Sidecar, until
 
@@ -21,7 +20,7 @@ IPV4 = json.dumps({"type": "string", "format": "ipv4"})  # by llguidance alone
 ANYTHING = "{}"
 LETTERS = "[a-z]+"
 PATIENT = GuidedDecodingConfig(compile=CompileConfig(timeout_s=60))  # the template starts meanwhile
-MEASURED = measured.VERSIONS["llguidance"]
+MEASURED = backends.entry("guidance").measured
 
 
 @contextmanager
@@ -75,7 +74,7 @@ async def test_auto_takes_the_library_whose_version_was_measured(tmp_path: Path)
     assert letters == ("guidance", "")  # no table says what a regex is
     code, words = ipv4
     assert code == "grammar_unsupported"
-    assert words.startswith("$.format: xgrammar takes numbers with leading zeros; llguidance 1.7.99 is used")
+    assert words.startswith("$.format: xgrammar does not enforce the format; llguidance 1.7.99 is used")
     assert words.endswith(f"measured for llguidance {MEASURED}")
     assert told == [LibraryStatus(name="llguidance", version="1.7.99", measured=MEASURED)]
     assert figures == {

@@ -8,13 +8,9 @@ from collections.abc import Mapping
 from typing import Final
 
 from guided_contract.backends import BACKENDS, Backend
-from guided_grammar import measured
 
 UNKNOWN: Final = "unknown"
-# What a backend's library is installed, and measured, as.
-NAMES: Final[dict[Backend, str]] = {
-    one.name: one.distribution for one in BACKENDS.values() if one.distribution in measured.VERSIONS
-}
+MEASURED: Final = {one.name: one for one in BACKENDS.values() if one.measured}
 
 
 def unmeasured(versions: Mapping[str, str]) -> dict[Backend, str]:
@@ -22,18 +18,14 @@ def unmeasured(versions: Mapping[str, str]) -> dict[Backend, str]:
 
     `versions` is empty until the workers' template has looked.
     """
-    return {
-        backend: versions.get(name, UNKNOWN)
-        for backend, name in NAMES.items()
-        if versions and versions.get(name) != measured.VERSIONS[name]
-    }
+    installed = {name: versions.get(one.distribution, UNKNOWN) for name, one in MEASURED.items() if versions}
+    return {name: version for name, version in installed.items() if version != MEASURED[name].measured}
 
 
 def reason(backend: Backend, version: str) -> str:
     """Return why a library was not used; `version` is the installed one."""
-    name = NAMES[backend]
+    name, measured = MEASURED[backend].distribution, MEASURED[backend].measured
     return (
         f"{name} {version} is used for JSON schemas only if guided_backend or "
-        f"guidedDecoding.backend names it: its JSON Schema support was measured for {name} "
-        f"{measured.VERSIONS[name]}"
+        f"guidedDecoding.backend names it: its JSON Schema support was measured for {name} {measured}"
     )

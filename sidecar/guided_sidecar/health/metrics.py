@@ -10,7 +10,6 @@ from guided_contract import tasks
 from guided_sidecar.grammar import trust
 from guided_sidecar.grammar.pool.workers import Loss, WorkersState
 from guided_sidecar.grammar.prepare.cache_state import CacheState, ProofResult
-from guided_sidecar.grammar.trust import NAMES
 from guided_sidecar.health.readiness import Reading, Verdict
 from guided_sidecar.ranks.agreement import AgreementState
 
@@ -68,7 +67,7 @@ def _workers(state: WorkersState) -> Iterable[Metric]:
         "grammar_library_unmeasured",
         "1 if a library's version is not the one whose enforcement is known: Auto gives it no JSON schemas",
         "library",
-        {name: float(backend in other) for backend, name in NAMES.items()},
+        {one.distribution: float(name in other) for name, one in trust.MEASURED.items()},
     )
     yield _counter("grammar_template_starts", "Templates of workers that became ready", state.templates)
 
