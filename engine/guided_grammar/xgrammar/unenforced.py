@@ -8,7 +8,6 @@ import re
 from typing import Any, Final
 
 from guided_contract.wire import Kind
-from guided_grammar import texts
 from guided_grammar.backend import Unsupported
 from guided_grammar.json_schema.keywords import BOUNDS, CONSTRAINTS, LENGTHS, has_lengths, numbers
 from guided_grammar.json_schema.subschemas import ROOT, Place, walk
@@ -31,6 +30,14 @@ _OF_TYPE: Final = frozenset(
 )
 # Of those that a normal form has; of ipv4 it takes numbers with leading zeros.
 _FORMATS: Final = frozenset(["duration", "email", "ipv6", "uuid"])
+# A pattern of a whole text, without groups and choices: characters that a JSON string holds as they are,
+# classes of them, repeats. xgrammar takes any pattern for one of a whole text, ignores anchors within, takes
+# other texts where repeats stand beside choices (`^(a|ab?)$` takes `b`), and writes no escapes.
+_CHARACTER: Final = r'(?:[^\x00-\x1f\x7f"\\^$.|?*+()\[\]{}]|\\[-.^$|?*+()\[\]{}/d])'
+_CLASS: Final = (
+    r'\[(?:[a-z]-[a-z]|[A-Z]-[A-Z]|[0-9]-[0-9]|[^\x00-\x1f\x7f"\\^\[\]-]|\\[-.^$|?*+()\[\]{}/d])+-?\]'
+)
+_PLAIN: Final = re.compile(rf"\^(?:(?:{_CHARACTER}|{_CLASS})(?:[*+?]|\{{\d+(?:,\d*)?\}})?)*\$")
 _REPEAT: Final = re.compile(r"(?<!\\)\{(\d*)(?:,(\d*))?\}")
 _REPEAT_LIMIT: Final = 128
 _REPEAT_DIGITS: Final = len(str(_REPEAT_LIMIT))
@@ -74,10 +81,9 @@ def _is_written_otherwise(_place: Place, value: Any) -> bool:
     return any(abs(number) > _LONGEST or number != int(number) for number in numbers(value))
 
 
-def _has_names_beyond_ascii(place: Place, names: Any) -> bool:
-    """Return whether names are beyond ASCII in an object that takes others."""
+def _is_open(place: Place, _names: Any) -> bool:
     others = (place.schema.get(keyword, False) for keyword in ("additionalProperties", "patternProperties"))
-    return not all(map(str.isascii, names)) and any(other is not False for other in others)
+    return any(other is not False for other in others)
 
 
 def _repeats_too_often(pattern: str) -> bool:
@@ -91,9 +97,7 @@ _RULES: Final = (
     Rule(["multipleOf"], lambda *_: True, "xgrammar does not enforce it"),
     Rule(_OF_TYPE, _is_untyped, "xgrammar does not enforce it without a type beside it"),
     Rule(_RULERS, _is_ruled_alone, "xgrammar does not enforce what stands beside it"),
-    Rule(
-        ["properties"], _has_names_beyond_ascii, "xgrammar takes a name beyond ASCII also for a further one"
-    ),
+    Rule(["properties"], _is_open, "xgrammar takes a name with escapes also for a further one"),
     Rule(
         ["required"],
         lambda place, names: not place.schema.get("properties", {}).keys() >= set(names),
@@ -112,9 +116,9 @@ _RULES: Final = (
         lambda place, _: has_lengths(place.schema) or {"format", "pattern"} <= place.schema.keys(),
         "xgrammar enforces no other of pattern, format and lengths beside it",
     ),
-    Rule(["pattern"], lambda _, pattern: not texts.is_plain_pattern(pattern), _OTHERWISE),
+    Rule(["pattern"], lambda _, pattern: not _PLAIN.fullmatch(pattern), _OTHERWISE),
     Rule(["pattern"], lambda _, pattern: _repeats_too_often(pattern), _LONG_REPEAT),
-    Rule(["patternProperties"], lambda _, parts: not all(map(texts.is_plain_pattern, parts)), _OTHERWISE),
+    Rule(["patternProperties"], lambda _, parts: not all(map(_PLAIN.fullmatch, parts)), _OTHERWISE),
     Rule(
         ["patternProperties"],
         lambda place, parts: "properties" in place.schema or len(parts) > 1,
