@@ -5,8 +5,10 @@ from typing import Any
 
 import pytest
 
+from guided_contract.backends import BACKENDS
 from guided_contract.errors import GuidedError
 from guided_grammar.registry import library
+from guided_sidecar.grammar import trust
 from guided_sidecar.grammar.compile import reading, routing
 from guided_sidecar.grammar.compile.reading import Grammar
 from guided_sidecar.grammar.schema.origins import Form
@@ -174,3 +176,44 @@ def test_a_keyword_is_enforced_or_refused_with_its_path(fields: dict[str, Any], 
     with pytest.raises(GuidedError) as refusal:
         routing.order(asked, reading.read(asked))
     assert (refusal.value.code, refusal.value.path) == ("grammar_unsupported", able)
+
+
+OTHERS = {"llguidance": "1.7.99", "xgrammar": "0.2.99"}
+EMAIL, IPV4 = (json.dumps({"type": "string", "format": name}) for name in ("email", "ipv4"))
+
+
+def test_only_other_versions_than_the_measured_ones_are_doubted() -> None:
+    measured = {one.distribution: one.measured for one in BACKENDS.values()}
+    assert trust.unmeasured(measured) == trust.unmeasured({}) == {}
+    assert trust.unmeasured({**measured, "llguidance": "1.7.99"}) == {"guidance": "1.7.99"}
+    assert trust.unmeasured({"llguidance": "1.7.6"}) == {"xgrammar": trust.UNKNOWN}
+
+
+@pytest.mark.parametrize(
+    ("versions", "fields", "able"),
+    [
+        ({**OTHERS, "xgrammar": "0.2.8"}, {"spec": EMAIL}, ["xgrammar"]),
+        (
+            {**OTHERS, "xgrammar": "0.2.8"},
+            {"spec": IPV4},
+            "xgrammar does not .*; llguidance 1.7.99 is",
+        ),
+        (OTHERS, {"spec": IPV4, "named": "guidance", "backends": ["guidance"]}, ["guidance"]),
+        (
+            OTHERS,
+            {"spec": EMAIL},
+            "xgrammar 0.2.99 is used .*; llguidance 1.7.99 is",
+        ),
+        (OTHERS, {"spec": "{}"}, TURNED),  # no rule is about an empty schema, or a regex
+        (OTHERS, {"kind": "regex", "spec": "[a-z]+"}, TURNED),
+    ],
+)
+def test_a_library_of_another_version_gets_keywords_only_where_it_is_named(
+    versions: dict[str, str], fields: dict[str, Any], able: Any
+) -> None:
+    asked = job(unmeasured=trust.unmeasured(versions), **fields)
+    if isinstance(able, list):
+        assert list(routing.order(asked, reading.read(asked))) == able
+        return
+    with pytest.raises(GuidedError, match=able):
+        routing.order(asked, reading.read(asked))
