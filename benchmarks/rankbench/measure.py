@@ -201,7 +201,6 @@ class Session:
             step_ms=[r.wall_s / r.steps * 1e3 for r in first],
             accepted=[r.tokens / r.steps / cell.batch - 1 for r in first],
             **_seen(found.served),
-            reused=_part(sum(r.reused for r in reports), sum(r.filled for r in reports)),
             mask_bytes=sum(r.shipped_bytes for r in reports),
             lost_drafts=sum(r.lost_drafts for r in reports),
             forbidden=sum(r.forbidden for r in reports),
@@ -246,10 +245,6 @@ def _seen(all_served: Sequence[Served]) -> dict[str, Any]:
         "token_p99_ms": [float(np.percentile(served.token_s, 99)) * 1e3 for served in all_served],
         "cpu_s_per_1000": [served.cpu_s / served.tokens * 1000 for served in all_served],
     }
-
-
-def _part(some: int, whole: int) -> float | None:
-    return some / whole if whole else None
 
 
 def _say(text: str) -> None:

@@ -28,7 +28,6 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     token_p50_ms: list[float] = []  # of the sequences' times per token behind the first
     token_p99_ms: list[float] = []
     mask_bytes: int = 0
-    reused: float | None = None  # part of the mask rows that were not filled anew; None: not told
     lost_drafts: int = 0
     forbidden: int = 0
     asked: dict[int, int] = {}  # measured steps, by the draft tokens that the scheduler asked for

@@ -33,7 +33,6 @@ RANKS: Final[Mapping[str, Column]] = {
     "exposed us/step": _mean("exposed_us", 0),
     "masks late us/step": _mean("late_mask_us", 0),
     "mask MB shipped": lambda record, _: f"{record.mask_bytes / 1e6:.1f}",
-    "masks reused": lambda record, _: "-" if record.reused is None else f"{record.reused:.2f}",
     "CPU s per 1,000 tok": _mean("cpu_s_per_1000", 3),
 }
 SPECULATION: Final[Mapping[str, Column]] = {

@@ -53,8 +53,6 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     lost_drafts: int
     forbidden: int
     rows: list[SampledRow]
-    filled: int = 0  # mask rows of the whole batch, from its first step to its last
-    reused: int = 0  # of them, copied instead of filled
     asked: dict[int, int] = {}  # steps by the draft tokens of a sequence that the scheduler asked for
 
 

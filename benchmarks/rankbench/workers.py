@@ -19,27 +19,14 @@ def extend() -> None:
         return original(self, grammar_output)
 
     def begin_window(self: Any, batch: int, steps: int, profile: str, method: str) -> None:
-        self.rankbench_counts = _counts(self)
         self.model_runner.begin_window(batch, steps, profile, method)
 
     def window_report(self: Any) -> dict[str, Any]:
         made: dict[str, Any] = self.model_runner.report()
-        rows, reused = (
-            now - before for now, before in zip(_counts(self), self.rankbench_counts, strict=True)
-        )
-        return made | {"filled": rows, "reused": reused}
+        return made
 
     Worker.sample_tokens = sample_tokens
     Worker.rankbench_begin = begin_window
     Worker.rankbench_report = window_report
     if os.environ.get(names.ENV_CONFIG):
         device.watch()
-
-
-def _counts(worker: Any) -> tuple[int, int]:
-    """Return the mask rows that a worker of ours has filled, and those of them that it copied."""
-    guided = getattr(worker, "_guided", None)
-    if guided is None:
-        return 0, 0
-    counts = guided._guide._bitmasks.counts  # noqa: SLF001 - nothing else asks for them
-    return counts.rows, counts.reused

@@ -1,4 +1,4 @@
-"""`make schema-table SUITE=...`: writes docs/json-schema.md and the table of keywords, or both below OUT=."""
+"""`make schema-table SUITE=...`: writes docs/json-schema.md, or that below OUT=."""
 
 import os
 import sys
@@ -19,11 +19,10 @@ from schemasuite.typed import typed
 
 _ROOT: Final = Path(__file__).parents[2]
 _DOCUMENT: Final = "docs/json-schema.md"
-_MODULE: Final = "engine/guided_grammar/measured.py"
 
 
 def main() -> int:
-    """Run all cases, write both files, and return 1 where a bar is missed."""
+    """Run all cases, write the page, and return 1 where a bar is missed."""
     if not (suite := os.environ.get("SUITE")):
         print("name the folder `tests` of a checkout of JSON-Schema-Test-Suite by SUITE=", file=sys.stderr)
         return 2
@@ -36,14 +35,11 @@ def main() -> int:
         with_type = {one.name: keywords.made(of_typed[one.name]) for one in asked[1:]}
     versions = {name: metadata.version(name) for name in DISTRIBUTIONS}
     out = Path(os.environ.get("OUT") or _ROOT)
-    for path, text in (
-        (_MODULE, keywords.module(versions, untyped, with_type)),
-        (_DOCUMENT, table.document(versions, outcomes, untyped, with_type, of_pairs)),
-    ):
-        (out / path).parent.mkdir(parents=True, exist_ok=True)
-        (out / path).write_text(text)
+    page = out / _DOCUMENT
+    page.parent.mkdir(parents=True, exist_ok=True)
+    page.write_text(table.document(versions, outcomes, untyped, with_type, of_pairs))
     missed = _missed(outcomes, [*of_typed["ours"], *of_pairs["ours"]])
-    print("\n".join([*missed, f"written to {out}: {_DOCUMENT}, {_MODULE}"]))
+    print("\n".join([*missed, f"written to {out}: {_DOCUMENT}"]))
     return 1 if missed else 0
 
 

@@ -23,8 +23,8 @@ junk. In a closed object, what is optional and comes later in the model's order 
 - close the object (`additionalProperties: false`, or do not mention it), and require what you need.
 
 ## How it was measured
-`make schema-table SUITE=.../JSON-Schema-Test-Suite/tests` writes this page, and the table of keywords
-that the sidecar chooses by (`guided_grammar/measured.py`), with {versions}.
+`make schema-table SUITE=.../JSON-Schema-Test-Suite/tests` writes this page, with
+{versions}.
 
 Each case of [JSON-Schema-Test-Suite](https://github.com/json-schema-org/JSON-Schema-Test-Suite) has a
 schema and instances, valid and invalid. A schema is *refused*, or taken; then every instance is walked,

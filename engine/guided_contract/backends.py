@@ -17,6 +17,8 @@ class Entry(NamedTuple):
         Where its `LIBRARY` is, a guided_grammar.backend.Library; only workers and ranks import it.
     distribution
         Whose version says which masks it makes.
+    measured
+        The version whose enforcement of JSON Schema is known; empty: nobody has looked, and any will do.
     has_files
         Whether ranks load some of its grammars from files that workers write; else all of them of a text.
     """
@@ -24,13 +26,14 @@ class Entry(NamedTuple):
     name: str
     module: str
     distribution: str
+    measured: str = ""
     has_files: bool = False
 
 
 # By what guidedDecoding.backend calls them; Auto is none of them.
 BACKENDS: Final[dict[str, Entry]] = {
-    "XGrammar": Entry("xgrammar", "guided_grammar.xgrammar.library", "xgrammar", has_files=True),
-    "Guidance": Entry("guidance", "guided_grammar.llguidance.library", "llguidance"),
+    "XGrammar": Entry("xgrammar", "guided_grammar.xgrammar.library", "xgrammar", "0.2.8", has_files=True),
+    "Guidance": Entry("guidance", "guided_grammar.llguidance.library", "llguidance", "1.7.6"),
 }
 NAMES: Final[dict[str, str]] = {choice: entry.name for choice, entry in BACKENDS.items()}
 DISTRIBUTIONS: Final = tuple(entry.distribution for entry in BACKENDS.values())

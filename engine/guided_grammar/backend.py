@@ -46,10 +46,8 @@ class Loaded(Protocol):
     def matcher(self, stop_tokens: Sequence[int] | None = None) -> Matcher:
         """Return a matcher at the grammar's start.
 
-        Parameters
-        ----------
-        stop_tokens
-            The request's own; without them the tokenizer's end it. A library may know its tokenizer's alone.
+        `stop_tokens` are the request's own; without them, or where a library knows no others, the
+        tokenizer's end it.
         """
 
 
@@ -87,40 +85,19 @@ class Backend(Protocol):
     def compile(self, kind: Kind, spec: str) -> Compiled:
         """Compile one grammar, as upstream does by default: JSON may have any white space between tokens.
 
-        Parameters
-        ----------
-        kind, spec
-            The kind of constraint and its text, as `wire.Prepare` has them.
-
-        Raises
-        ------
-        BackendError
-            The library does not take it.
+        `kind` and `spec` are as in `wire.Prepare`. Raises BackendError if the library does not take it.
         """
 
     def load(self, source: str | None, artifact: bytes | None) -> Loaded:
-        """Load what a worker compiled.
+        """Load what a worker compiled: compile `source` again, else read the `artifact`, encoded.
 
-        Parameters
-        ----------
-        source
-            What `Compiled.source` returned; compiled again here. None: use the artifact.
-        artifact
-            The content that `Compiled.artifact` returned, encoded.
-
-        Raises
-        ------
-        BackendError
-            Neither is there, or the library does not take it.
+        Raises BackendError if neither is there, or the library does not take it.
         """
 
     def fill(self, walks: Sequence[Walk[Any]], bitmask: Bitmask) -> None:
         """Fill the rows of sequences of this backend that are not terminated; raises what the library raises.
 
-        Parameters
-        ----------
-        bitmask
-            [rows, ceil(vocab_size / 32)] int32; what it held before may be anything.
+        `bitmask` is [rows, ceil(vocab_size / 32)] int32; what it held before may be anything.
         """
 
     def tokens(self) -> Sequence[bytes]:
@@ -156,19 +133,10 @@ class Library(Protocol):
     own_language: str | None
 
     def read(self, tokenizer: Any, vocab_size: int) -> Any:
-        """Return the library's own form of a tokenizer.
+        """Return the library's own form of a tokenizer of transformers'.
 
-        Parameters
-        ----------
-        tokenizer
-            transformers' own.
-        vocab_size
-            The model's: the width of its logits, padding included.
-
-        Raises
-        ------
-        BackendError
-            The library does not take it.
+        `vocab_size` is the model's: the width of its logits, padding included. Raises BackendError if the
+        library does not take it.
         """
 
     def fingerprint(self, native: Any) -> str:
@@ -180,10 +148,8 @@ class Library(Protocol):
     def lacks(self, kind: Kind, value: Any) -> Unsupported | None:
         """Return the first thing in a grammar that the library takes and does not enforce, or refuses late.
 
-        Parameters
-        ----------
-        value
-            Of json and structural tags the text parsed, else the text. A tag's schemas are asked for as json.
+        `value`: of json and structural tags the text parsed, else the text. A tag's schemas are asked for as
+        json.
         """
 
 
@@ -203,6 +169,5 @@ def one_line(error: object) -> str:
     What it trips over says nothing to who wrote the grammar: TypeError and its like are Python's words.
     """
     said = str(error) if isinstance(error, str | RuntimeError | ValueError) else ""
-    text = re.sub(r"\[\d\d:\d\d:\d\d\] \S+?:\d+: ?", "", said)
-    line = " ".join(text.split())
+    line = " ".join(re.sub(r"\[\d\d:\d\d:\d\d\] \S+?:\d+: ?", "", said).split())
     return (line if len(line) <= 500 else f"{line[:250]}…{line[-249:]}") or "it cannot be read"

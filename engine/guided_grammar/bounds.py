@@ -14,9 +14,7 @@ from typing import Any, Final, NamedTuple
 from guided_contract.counting import NOTHING, UNBOUNDED, Position
 
 _NAME_NEXT: Final = -2  # not a Position either: the next string is a property's name
-BETWEEN: Final = (
-    -1
-)  # where a text stands that is no JSON: around a structural tag's values, and behind a value
+BETWEEN: Final = -1  # in a text that is no JSON: around a structural tag's values, and behind a value
 
 # Where a text stands. The order matters: from TEXT on it is inside a string that is a value.
 (

@@ -10,17 +10,6 @@ from guided_contract import backends
 from guided_grammar.backend import Backend, BackendError, Library, Threads, one_line
 
 
-@contextlib.contextmanager
-def _refusing() -> Iterator[None]:
-    """Take whatever a library raises for its word that it does not take the tokenizer."""
-    try:
-        yield
-    except BackendError:
-        raise
-    except Exception as error:
-        raise BackendError(one_line(str(error) or type(error).__name__)) from error
-
-
 def library(name: backends.Backend) -> Library:
     """Return the library of that name; KeyError where there is none."""
     found: Library = importlib.import_module(backends.entry(name).module).LIBRARY
@@ -31,37 +20,22 @@ class Vocabulary(Protocol):
     """A tokenizer in each library's own form."""
 
     def native(self, name: backends.Backend) -> Any:
-        """Return what `Library.read` of that name makes of it.
-
-        Raises
-        ------
-        guided_grammar.backend.BackendError
-            The library does not take it.
-        """
+        """Return what `Library.read` of that name makes of it; raises what that raises."""
 
 
 class Tokenizer:
-    """A tokenizer of transformers' in each library's own form, made once, by whoever needs it first.
-
-    Parameters
-    ----------
-    tokenizer, vocab_size
-        As in `Library.read`.
-    """
+    """A tokenizer of transformers' in each library's own form; `vocab_size` is as in `Library.read`."""
 
     def __init__(self, tokenizer: Any, vocab_size: int) -> None:
         self._tokenizer = tokenizer
         self._vocab_size = vocab_size
         self._forms: dict[str, Any] = {}
-        self._lock = threading.Lock()
 
     def native(self, name: backends.Backend) -> Any:
-        """Return a library's form of it; see Vocabulary."""
-        with self._lock:
-            if name not in self._forms:
-                with _refusing():
-                    self._forms[name] = library(name).read(self._tokenizer, self._vocab_size)
-            return self._forms[name]
+        """Return a library's form of it, made at the first call; see Vocabulary."""
+        if name not in self._forms:
+            self._forms[name] = library(name).read(self._tokenizer, self._vocab_size)
+        return self._forms[name]
 
 
 def fingerprints(vocabulary: Vocabulary) -> dict[backends.Backend, str]:
@@ -75,15 +49,7 @@ def fingerprints(vocabulary: Vocabulary) -> dict[backends.Backend, str]:
 
 
 class Backends(Mapping[str, Backend]):
-    """All libraries with one tokenizer; one that does not take it raises BackendError when it is asked for.
-
-    Parameters
-    ----------
-    vocabulary
-        The tokenizer.
-    threads
-        Those of this process.
-    """
+    """All libraries with one tokenizer; to ask for one that does not take it raises BackendError."""
 
     def __init__(self, vocabulary: Vocabulary, threads: Threads | None = None) -> None:
         self._vocabulary = vocabulary
@@ -94,8 +60,12 @@ class Backends(Mapping[str, Backend]):
     def __getitem__(self, name: backends.Backend) -> Backend:
         with self._lock:
             if name not in self._opened:
-                with _refusing():
+                try:
                     self._opened[name] = library(name).open(self._vocabulary.native(name), self._threads)
+                except BackendError:
+                    raise
+                except Exception as error:
+                    raise BackendError(one_line(str(error) or type(error).__name__)) from error
             return self._opened[name]
 
     def __iter__(self) -> Iterator[str]:

@@ -14,9 +14,9 @@ class Walk(Generic[_M]):
     """`rows` rows from `row` on, for the next token and after each draft.
 
     `drafts` are the drafts that are known, perhaps fewer than scheduled, never -1. Filling sets `filled`, the
-    number of rows that hold masks (`reused` of them copies of a mask known before), and `valid`, the number
-    of leading drafts that may be accepted. The other rows are full, since no accepted draft reaches them or
-    the grammar has ended. `is_slow`: filling its rows alone holds up all others.
+    number of rows that hold masks, and `valid`, the number of leading drafts that may be accepted. The other
+    rows are full, since no accepted draft reaches them or the grammar has ended. `is_slow`: filling its rows
+    alone holds up all others.
     """
 
     matcher: _M
@@ -25,7 +25,6 @@ class Walk(Generic[_M]):
     drafts: Sequence[int]
     valid: int = field(default=0, init=False)
     filled: int = field(default=0, init=False)
-    reused: int = field(default=0, init=False)
     error: Exception | None = field(default=None, init=False)
     is_slow: bool = field(default=False, init=False)
 

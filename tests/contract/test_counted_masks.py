@@ -205,19 +205,6 @@ class TestAgainstXGrammar:
             for template in texts:
                 compare(words, (ours(), theirs()), filled(template, values), rng, same)
 
-    @WALKS
-    @given(strings(st.sampled_from(["a", "é", "漢", "🙂", " b"])), st.randoms(use_true_random=False))
-    def test_without_escapes_they_are_those_of_its_own_bounded_string(
-        self, words: Words, values: list[str], rng: Any
-    ) -> None:
-        """Which takes no escape, and raw control characters: tokens with either are not compared."""
-        schema, texts = SCHEMAS["two properties"]
-        ours = words.loaded("xgrammar", "json", json.dumps(schema), True)
-        theirs = words.loaded("xgrammar", "json", json.dumps(schema), False)
-        same = np.array([b"\\" not in t and all(byte >= 0x20 for byte in t) for t in words.tokens])
-        for text in texts:
-            compare(words, (ours(), theirs()), filled(text, values), rng, same)
-
 
 @pytest.mark.parametrize("backend", ["xgrammar", "guidance"])
 @pytest.mark.parametrize("name", SCHEMAS)

@@ -20,7 +20,6 @@ from guided_grammar.matching import Matcher
 from guided_grammar.registry import Backends
 from guided_grammar.texts import choice_as_ebnf, is_lark
 from guided_grammar.xgrammar import backend as xgrammar_backend
-from guided_grammar.xgrammar import classes, special
 from guided_sidecar.grammar.compile import vocabulary
 from guided_sidecar.grammar.compile.vocabulary import Vocabulary
 from guided_sidecar.grammar.schema import limits
@@ -72,22 +71,6 @@ def test_masks_are_vllms(words: Vocabulary, upstream: Any, backend: str, name: s
     theirs = upstream[backend].compile_grammar(*_upstream_request(backend, kind, spec))
 
     assert _walk(ours.matcher(), theirs, _texts(words, upstream["xgrammar"], ours.vocab_size), seed=name) > 0
-
-
-def test_the_artefact_makes_the_same_grammar_with_vllms_tokenizer(words: Vocabulary, upstream: Any) -> None:
-    import xgrammar
-
-    text = Backends(words)["xgrammar"].compile("json", grammars.PERSON).artifact()
-    info = upstream["xgrammar"].compiler
-    assert info is not None
-    theirs = upstream["xgrammar"].compile_grammar(*_upstream_request("xgrammar", "json", grammars.PERSON))
-
-    info = special.marked(theirs.ctx.tokenizer_info, upstream["xgrammar"].tokenizer)
-    loaded = xgrammar.CompiledGrammar.deserialize_json(text, info)
-
-    meant = classes.of_text(xgrammar.Grammar.from_json_schema(grammars.PERSON).serialize_json(), is_json=True)
-    ours = xgrammar.GrammarCompiler(info).compile_grammar(xgrammar.Grammar.deserialize_json(meant))
-    assert loaded.serialize_json() == ours.serialize_json()
 
 
 def test_ranks_compile_again_what_took_no_time(words: Vocabulary, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,8 +26,7 @@ from guided_grammar.llguidance.matcher import GuidanceFiller
 from guided_grammar.masks import words as mask_words
 from guided_grammar.registry import Backends
 from guided_grammar.xgrammar import backend as xgrammar_backend
-from guided_grammar.xgrammar.filler import XGrammarFiller
-from guided_grammar.xgrammar.strings import PlainTokens
+from guided_grammar.xgrammar.matcher import XGrammarFiller
 from guided_sidecar.grammar.compile import vocabulary
 from guided_sidecar.grammar.compile.vocabulary import Vocabulary
 from support import grammars
@@ -119,7 +118,7 @@ class TestPrototypes:
         compiled = Backends(words)["xgrammar"].compile("regex", "ab")
         loads.append(Load(key="t", backend="xgrammar", spec=compiled.source()))
         prototypes.warm()
-        for made in (TokenTable, PlainTokens, xgrammar.GrammarCompiler, XGrammarFiller, GuidanceFiller):
+        for made in (TokenTable, xgrammar.GrammarCompiler, XGrammarFiller, GuidanceFiller):
             monkeypatch.setattr(made, "__init__", None)
         for load in loads:
             counting = msgspec.structs.replace(load, positions=[Position(maximum=3)])

@@ -16,7 +16,7 @@ from guided_grammar.matching import Matcher
 from guided_grammar.registry import Backends
 from guided_grammar.walk import Walk
 from guided_sidecar.grammar.compile import vocabulary
-from support.grammars import OF_EVERY_KIND, PERSON
+from support.grammars import OF_EVERY_KIND
 
 # vLLM and torch warn of their own deprecations where they are imported.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -262,26 +262,3 @@ def test_a_wider_tokenizer_is_cut_to_the_model_and_a_narrower_one_forbids_the_re
         assert not bitmask[0, shared:].any()
         assert bitmask[0, shared:].size == spare
         assert (bitmask[1:] == -1).all()
-
-
-def test_a_mask_kept_inside_a_string_has_the_models_width(words: Words) -> None:
-    """Padded vocabularies, vLLM 51467, where rows are copies."""
-    texts = words.vocabulary.tokens
-    opening = [texts.index(bytes([byte])) for byte in b'{"name": "']
-    letter, quote = texts.index(b"q"), texts.index(b'"')
-    for width in (VOCAB - 32, VOCAB, VOCAB + 64):
-        ours, fresh = (words.twins("xgrammar", "json", PERSON).make_ours() for _ in range(2))
-        buffer = BitmaskBuffer(4, width, words.backends)
-        for token in (*opening, letter):
-            buffer.fill([Walk(ours, 0, 1, [])], 1)
-            assert ours.accept([token])
-        bitmask, _ = buffer.fill([Walk(ours, 0, 4, [letter, letter, quote])], 4)
-        assert buffer.counts.reused == 3
-        assert fresh.accept([*opening, letter])
-        expected = np.zeros((1, VOCAB // 32), dtype=np.int32)
-        fresh.fill(expected, 0)
-        shared = min(width, VOCAB) // 32
-        for row in bitmask[:3]:
-            np.testing.assert_array_equal(row[:shared], expected[0, :shared])
-            assert not row[shared:].any()
-        assert not (bitmask[3, :shared] == expected[0, :shared]).all()

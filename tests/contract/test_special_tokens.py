@@ -38,7 +38,7 @@ OBJECT = {"type": "object", "properties": {"<|im_end|>": BOUNDED}, "required": [
 CASES: dict[str, tuple[Any, Any]] = {
     "string": ("json", {"type": "string"}),
     "bounded": ("json", BOUNDED),
-    "pattern": ("json", {"type": "string", "pattern": r"^[#-\[\]-~]+$"}),
+    "pattern": ("json", {"type": "string", "pattern": "^[a-zA-Z<>|_/]+$"}),
     "format": ("json", {"type": "string", "format": "email"}),
     "any": ("json", {"type": "object", "additionalProperties": True}),
     "const": ("json", NAMED),

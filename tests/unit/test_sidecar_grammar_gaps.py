@@ -5,12 +5,10 @@ from typing import Any
 
 import pytest
 
+from guided_contract.backends import BACKENDS
 from guided_contract.errors import GuidedError
-from guided_grammar import measured, rules
-from guided_grammar.json_schema.keywords import NORMAL_FORM, OF_TYPE
-from guided_grammar.llguidance import unenforced as llguidance_unenforced
 from guided_grammar.registry import library
-from guided_grammar.xgrammar import unenforced as xgrammar_unenforced
+from guided_sidecar.grammar import trust
 from guided_sidecar.grammar.compile import reading, routing
 from guided_sidecar.grammar.compile.reading import Grammar
 from guided_sidecar.grammar.schema.origins import Form
@@ -127,16 +125,6 @@ def test_a_bound_that_llguidance_takes_for_inclusive_is_found(
         assert library("guidance").lacks("json", {"type": "integer", **bounds}) is None
 
 
-def test_every_keyword_that_a_library_was_seen_to_ignore_has_a_rule() -> None:
-    """measured.py is written by `make schema-table`; another version of a library may ignore others."""
-    values: dict[str | None, Any] = {"array": [], "number": 0, "object": {}, "string": "", None: {}}
-    for backend, keywords in measured.KEYWORDS.items():
-        for keyword, seen in keywords.items():
-            if seen.untyped == "ignored":
-                schema = {keyword: values[OF_TYPE.get(keyword)], "properties": {}}
-                assert library(backend).lacks("json", schema) is not None, f"{backend}, {keyword}"
-
-
 IGNORED = {"type": "object", "properties": {"a": {"type": "integer", "multipleOf": 2}}}
 ROUNDED = {"type": "number", "exclusiveMinimum": 0, "maximum": 0.5}
 TURNED = ["guidance", "xgrammar"]
@@ -190,9 +178,42 @@ def test_a_keyword_is_enforced_or_refused_with_its_path(fields: dict[str, Any], 
     assert (refusal.value.code, refusal.value.path) == ("grammar_unsupported", able)
 
 
-def test_a_rule_is_about_a_word_of_the_normal_form_and_doubted_in_another_version() -> None:
-    """A new rule's keyword must be among those that `rules.are_about` knows."""
-    for module in (xgrammar_unenforced, llguidance_unenforced):
-        assert module.RULES.keys() <= NORMAL_FORM
-        assert not [keyword for keyword in module.RULES if not rules.are_about({keyword: 1})]
-    assert not rules.are_about({"$defs": {}})
+OTHERS = {"llguidance": "1.7.99", "xgrammar": "0.2.99"}
+EMAIL, IPV4 = (json.dumps({"type": "string", "format": name}) for name in ("email", "ipv4"))
+
+
+def test_only_other_versions_than_the_measured_ones_are_doubted() -> None:
+    measured = {one.distribution: one.measured for one in BACKENDS.values()}
+    assert trust.unmeasured(measured) == trust.unmeasured({}) == {}
+    assert trust.unmeasured({**measured, "llguidance": "1.7.99"}) == {"guidance": "1.7.99"}
+    assert trust.unmeasured({"llguidance": "1.7.6"}) == {"xgrammar": trust.UNKNOWN}
+
+
+@pytest.mark.parametrize(
+    ("versions", "fields", "able"),
+    [
+        ({**OTHERS, "xgrammar": "0.2.8"}, {"spec": EMAIL}, ["xgrammar"]),
+        (
+            {**OTHERS, "xgrammar": "0.2.8"},
+            {"spec": IPV4},
+            "xgrammar does not .*; llguidance 1.7.99 is",
+        ),
+        (OTHERS, {"spec": IPV4, "named": "guidance", "backends": ["guidance"]}, ["guidance"]),
+        (
+            OTHERS,
+            {"spec": EMAIL},
+            "xgrammar 0.2.99 is used .*; llguidance 1.7.99 is",
+        ),
+        (OTHERS, {"spec": "{}"}, TURNED),  # no rule is about an empty schema, or a regex
+        (OTHERS, {"kind": "regex", "spec": "[a-z]+"}, TURNED),
+    ],
+)
+def test_a_library_of_another_version_gets_keywords_only_where_it_is_named(
+    versions: dict[str, str], fields: dict[str, Any], able: Any
+) -> None:
+    asked = job(unmeasured=trust.unmeasured(versions), **fields)
+    if isinstance(able, list):
+        assert list(routing.order(asked, reading.read(asked))) == able
+        return
+    with pytest.raises(GuidedError, match=able):
+        routing.order(asked, reading.read(asked))

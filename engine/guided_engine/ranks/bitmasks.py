@@ -27,11 +27,10 @@ _PROBED_WORDS: Final = 32
 
 @dataclass(slots=True)
 class Counts:
-    """What a buffer has done: fills (one a step), rows filled, rows copied from a mask that was known."""
+    """What a buffer has done: fills (one a step), and rows filled."""
 
     fills: int = 0
     rows: int = 0
-    reused: int = 0
 
 
 @dataclass(slots=True)
@@ -104,7 +103,6 @@ class BitmaskBuffer:
             self._fill_backend(backend, of_backend, bitmask)
         self.counts.fills += 1
         self.counts.rows += rows
-        self.counts.reused += sum([walk.reused for walk in walks])
         return bitmask[:rows], (time.perf_counter_ns() - start_ns) // rows
 
     def handed_over(self, wait: Callable[[], None]) -> None:

@@ -42,10 +42,10 @@ def _restrict(walks: Sequence[Walk[Any]], bitmask: Bitmask) -> None:
 
 
 def _fill_alone(walk: Walk[Any], bitmask: Bitmask, fill: Fill) -> None:
-    walk.valid = walk.filled = walk.reused = 0
+    walk.valid = walk.filled = 0
     try:
         fill([walk], bitmask)
         _restrict([walk], bitmask)
     except Exception as error:  # noqa: BLE001 - see fill_walks
         walk.error = error
-        walk.valid = walk.filled = walk.reused = 0
+        walk.valid = walk.filled = 0

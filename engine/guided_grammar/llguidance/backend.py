@@ -6,6 +6,7 @@ equal; the contract test compares them with vLLM's own class.
 
 import functools
 import json
+import time
 import warnings
 from collections.abc import Sequence
 from typing import Any, Final
@@ -15,8 +16,7 @@ import llguidance
 from guided_contract.wire import Kind
 from guided_grammar.backend import ANY_OBJECT, BackendError, Threads, one_line
 from guided_grammar.json_schema import subschemas
-from guided_grammar.llguidance.matcher import GuidanceFiller, GuidanceMatcher
-from guided_grammar.llguidance.prototype import Prototype
+from guided_grammar.llguidance.matcher import GuidanceFiller, GuidanceMatcher, Prototype
 from guided_grammar.llguidance.tags import as_lark
 from guided_grammar.masks import Bitmask
 from guided_grammar.texts import choice_as_lark, is_lark, one_of
@@ -27,15 +27,7 @@ _BYTES_A_SECOND: Final = 140e6
 
 
 class GuidanceBackend:
-    """vLLM's GuidanceBackend without vLLM.
-
-    Parameters
-    ----------
-    tokenizer
-        An llguidance.LLTokenizer.
-    threads
-        Of a fill; a compile has one.
-    """
+    """vLLM's GuidanceBackend without vLLM, with an llguidance.LLTokenizer; a compile has one thread."""
 
     is_worn = False
 
@@ -107,7 +99,8 @@ class GuidanceBackend:
 
     def _serialised(self, kind: Kind, spec: str) -> str:
         if kind in ("json", "json_object"):
-            return _from_schema(spec or ANY_OBJECT)
+            options = {"whitespace_flexible": True}
+            return str(llguidance.LLMatcher.grammar_from_json_schema(spec or ANY_OBJECT, defaults=options))
         if kind == "structural_tag":
             kind, spec = "grammar", as_lark(json.loads(spec), self._special(), self._tokenizer.eos_token)
         if kind == "choice":
@@ -128,13 +121,7 @@ def _unescaped(spec: str) -> str:
 
 
 class GuidanceGrammar:
-    """A compiled grammar; ranks compile it of its text again.
-
-    Raises
-    ------
-    BackendError
-        llguidance does not take it.
-    """
+    """A compiled grammar, whose text ranks compile again; BackendError: llguidance does not take it."""
 
     backend = "guidance"
 
@@ -142,11 +129,11 @@ class GuidanceGrammar:
         self.vocab_size = int(tokenizer.vocab_size)
         self._text = text
         self._eos_token = int(tokenizer.eos_token)
-        make = functools.partial(llguidance.LLMatcher, tokenizer, text, log_level=0)
-        self._prototype = Prototype(make)
+        start = time.thread_time()
+        self._prototype = Prototype(lambda: llguidance.LLMatcher(tokenizer, text, log_level=0))
+        self.memory_bytes = int((time.thread_time() - start) * _BYTES_A_SECOND)
         if self._prototype.native.is_error():
             raise BackendError(one_line(self._prototype.native.get_error()))
-        self.memory_bytes = int(self._prototype.cost_s * _BYTES_A_SECOND)
 
     def warnings(self) -> list[str]:
         """Return what llguidance says of a grammar that it took all the same."""
@@ -163,8 +150,3 @@ class GuidanceGrammar:
     def matcher(self, stop_tokens: Sequence[int] | None = None) -> GuidanceMatcher:  # noqa: ARG002 - see Loaded
         """Return a matcher at the grammar's start, which ends as upstream's: see GuidanceMatcher."""
         return GuidanceMatcher(self._prototype, self._eos_token)
-
-
-def _from_schema(schema: Any) -> str:
-    options = {"whitespace_flexible": True}
-    return str(llguidance.LLMatcher.grammar_from_json_schema(schema, defaults=options))

@@ -19,22 +19,12 @@ from guided_grammar.llguidance.lexemes import (
     Writer,
     either,
     in_order,
-    literal,
 )
+from guided_grammar.texts import literal
 
 
 class Style(NamedTuple):
-    """How an element is written.
-
-    Attributes
-    ----------
-    begin, end
-        What stands before a property's name and behind its value.
-    behind
-        What may stand between the two.
-    marks
-        The names of marks that a parser looks for in a text, too.
-    """
+    """What stands before a property's name, may stand behind it, and ends its value; a parser's marks."""
 
     begin: str
     behind: tuple[str, ...]
@@ -62,9 +52,15 @@ _FORMATS: Final = {
 }
 _LONGEST: Final = 256  # characters that are counted, as each takes 1 ms to compile
 _NAME: Final = re.compile(r"[\w.-]+", re.ASCII)
-_PARTS: Final = re.compile(r"\\.|\[\^?|.", re.DOTALL)
-_CLASSES: Final = {r"\d": "0-9", r"\w": "A-Za-z0-9_"}
-_ESCAPED: Final = {"/": r"\/", "\n": r"\n", r"\D": "[^0-9]", r"\W": "[^A-Za-z0-9_]"}
+_PARTS: Final = re.compile(r"\\.|\[(?:\\.|[^\]])*\]|[/\n]", re.DOTALL)
+_IN_CLASS: Final = {r"\d": "0-9", r"\w": "A-Za-z0-9_", "/": r"\/", "\n": r"\n"}
+_OUTSIDE: Final = {
+    **_IN_CLASS,
+    r"\d": "[0-9]",
+    r"\w": "[A-Za-z0-9_]",
+    r"\D": "[^0-9]",
+    r"\W": "[^A-Za-z0-9_]",
+}
 _SCALARS: Final = {"null": "null", "boolean": "true|false", "integer": "-?(?:0|[1-9][0-9]*)"}
 _LINES: Final = ("", "\n")
 # Parsers of several models read no call whose arguments have ends of lines.
@@ -101,35 +97,30 @@ def arguments(writer: Writer, schema: Any, style: Style) -> Part:
 
 
 def _element(writer: Writer, name: str, value: Any, root: Any, style: Style) -> Part:
-    value = _referred(value, root)
-    around = ("",) if _may_be_text(value, root) else _LINES
+    """Return a property's element; JSON may have an end of line on both sides, a text has none."""
+    branches = _branches(value, root)
+    is_text = any("string" in _types(one) for one in branches)
     begins = [
         writer.text(f"{line}{style.begin}{name}{behind}{inner}")
         for line in _LINES
         for behind in style.behind
-        for inner in around
+        for inner in (("",) if is_text else _LINES)
     ]
-    return in_order([either(begins), _value(writer, value, root, style)])
+    if is_text:
+        return in_order([either(begins), _text(writer, branches, style)])
+    schema = {**ON_ONE_LINE, **_whole(_referred(value, root), root)}
+    rule = writer.named("json", f"%json {json.dumps(schema)}")
+    ends = [writer.text(line + style.end) for line in _LINES]
+    return in_order([either(begins), writer.lexeme(rule, JSON, rule), either(ends)])
 
 
-def _value(writer: Writer, value: Any, root: Any, style: Style) -> Part:
-    """Return a value with what ends it."""
-    if not _may_be_text(value, root):
-        name = writer.named("json", f"%json {json.dumps({**ON_ONE_LINE, **_whole(value, root)})}")
-        ends = [writer.text(line + style.end) for line in _LINES]
-        return in_order([writer.lexeme(name, JSON, name), either(ends)])
+def _text(writer: Writer, branches: list[Any], style: Style) -> Part:
+    """Return a text with what ends it."""
     marks = rf"<\s*\/?\s*(?:{style.marks})"
-    listed = _listed(value)
-    if listed is not None:
-        for text in listed:
-            if (text and not writer.is_plain(text)) or text != text.strip("\n") or re.search(marks, text):
-                raise NotTakenError(f"it has no element with the text {text!r:.60}")
-        return either([writer.text(text + style.end) for text in listed])
-    without = f"~/(?s:.*){marks}(?s:.*)/"
-    ways = _text(value, root)
-    text = f"/(?s:.*)/ & {without}"
-    if ways is not None:
-        text = rf"({ways}) & {without} & ~/\n(?s:.*)/ & ~/(?s:.*)\n/"
+    ways = [way for one in branches for way in _ways(writer, one, marks)]
+    text = f"/(?s:.*)/ & ~/(?s:.*){marks}(?s:.*)/"
+    if None not in ways:
+        text = rf"({' | '.join(filter(None, ways))}) & {text} & ~/\n(?s:.*)/ & ~/(?s:.*)\n/"
     if writer.is_plain(style.end):
         body = writer.named("TEXT", f"({text}) {literal(style.end)}")
         return writer.lexeme(body, UNTIL, body)
@@ -158,115 +149,85 @@ def _whole(value: Any, root: Any) -> dict[str, Any]:
     return {**found, "$defs": root["$defs"]} if references else found
 
 
-def _listed(value: Any) -> list[str] | None:
-    """Return the texts that a value is one of; None: it may be something else."""
-    if not isinstance(value, dict):
-        return None
-    values = [value["const"]] if "const" in value else value.get("enum", ())
-    others = value.keys() - {"type", "const", "enum"}
-    is_listed = values and not others and all(isinstance(one, str) for one in values)
-    return list(values) if is_listed and value.get("type", "string") == "string" else None
+def _branches(value: Any, root: Any) -> list[Any]:
+    """Return the schemas of which a value meets one."""
+    value = _referred(value, root)
+    if not isinstance(value, dict) or value.keys() != {"anyOf"}:
+        return [value]
+    return [branch for one in value["anyOf"] for branch in _branches(one, root)]
 
 
-def _types(value: Any, root: Any) -> set[str]:
+def _values(schema: dict[str, Any]) -> list[Any]:
+    return [schema["const"]] if "const" in schema else list(schema.get("enum", ()))
+
+
+def _types(schema: Any) -> set[str]:
     """Return the types that a value may have, "string" where that is not plain."""
-    if not isinstance(value, dict):
+    if not isinstance(schema, dict):
         return {"string"}
-    if "type" in value:
-        return {value["type"]} if isinstance(value["type"], str) else {*value["type"]}
-    if "const" in value or "enum" in value:
-        values = [value["const"]] if "const" in value else value["enum"]
-        return {"string" if isinstance(one, str) else "null" for one in values}
-    branches = value.get("anyOf") or value.get("oneOf")
-    if branches:
-        return {name for one in branches for name in _types(_referred(one, root), root)}
-    return {"string"}
+    if "type" in schema:
+        return {schema["type"]} if isinstance(schema["type"], str) else {*schema["type"]}
+    return {"string" if isinstance(one, str) else "null" for one in _values(schema)} or {"string"}
 
 
-def _may_be_text(value: Any, root: Any) -> bool:
-    return "string" in _types(value, root)
-
-
-def _text(value: Any, root: Any) -> str | None:
-    """Return what a text has to be, as Lark; None: it may be any."""
-    if not isinstance(value, dict):
+def _ways(writer: Writer, schema: Any, marks: str) -> Iterator[str | None]:
+    """Yield what a text may be, as Lark; None: anything."""
+    if not isinstance(schema, dict):
         raise NotTakenError("it has an argument that may be anything")
-    ways = [*_ways(value, root)]
-    return None if None in ways else " | ".join(filter(None, ways))
-
-
-def _ways(value: dict[str, Any], root: Any) -> Iterator[str | None]:
-    if "anyOf" in value:
-        if value.keys() - {"anyOf"}:
-            raise NotTakenError("it has a text beside alternatives")
-        for one in value["anyOf"]:
-            branch = _referred(one, root)
-            if not isinstance(branch, dict):
-                raise NotTakenError("it has an argument that may be anything")
-            yield from _ways(branch, root)
+    types, values = _types(schema), _values(schema)
+    is_listed = bool(values) and all(isinstance(one, str) for one in values) and "string" in types
+    if is_listed and not schema.keys() - {"type", "const", "enum"}:
+        for text in values:
+            if (text and not writer.is_plain(text)) or text != text.strip("\n") or re.search(marks, text):
+                raise NotTakenError(f"it has no element with the text {text!r:.60}")
+            yield literal(text)
         return
-    listed = _listed(value)
-    if listed is not None:
-        yield from map(literal, listed)
-        return
-    for name in sorted(_types(value, root)):
+    for name in sorted(types):
         if name == "string":
-            yield _constrained(value)
-        elif name in _SCALARS and not value.keys() - {"type", *_OF_TEXT}:
+            yield _constrained(schema)
+        elif name in _SCALARS and not schema.keys() - {"type", *_OF_TEXT}:
             yield f"/{_SCALARS[name]}/"
         else:
             raise NotTakenError(f"it has a text or {name}")
 
 
-def _constrained(value: dict[str, Any]) -> str | None:
-    if others := value.keys() - _OF_TEXT:
+def _constrained(schema: dict[str, Any]) -> str | None:
+    if others := schema.keys() - _OF_TEXT:
         raise NotTakenError(f"it has a text with {min(others)}")
-    least, most = value.get("minLength", 0), value.get("maxLength")
+    least, most = schema.get("minLength", 0), schema.get("maxLength")
     if max(least, most or 0) > _LONGEST:
         raise NotTakenError(f"it has no text that is counted to more than {_LONGEST} characters")
     parts = [f"/(?s:.{{{least},{'' if most is None else most}}})/"] if least or most is not None else []
-    if "format" in value:
-        if value["format"] not in _FORMATS:
-            raise NotTakenError(f"it has no text of the format {value['format']!r:.60}")
-        parts.append(f"/{_FORMATS[value['format']]}/")
-    if "pattern" in value:
-        parts.append(f"/{_whole_pattern(value['pattern'])}/")
+    if "format" in schema:
+        if schema["format"] not in _FORMATS:
+            raise NotTakenError(f"it has no text of the format {schema['format']!r:.60}")
+        parts.append(f"/{_FORMATS[schema['format']]}/")
+    if "pattern" in schema:
+        parts.append(f"/{_whole_pattern(schema['pattern'])}/")
     return " & ".join(parts) or None
 
 
 def _whole_pattern(pattern: str) -> str:
     """Return what a whole text is in which a pattern is found, as Lark has it between slashes."""
-    if _chooses(pattern):
-        if re.search(r"(?<!\\)[$^](?![^\[]*\])", pattern):
-            raise NotTakenError("it has a pattern whose alternatives have ends of their own")
-        return f"(?s:.*)(?:{_in_ascii(pattern)})(?s:.*)"
-    begin, end = pattern.startswith("^"), re.search(r"(?<!\\)(?:\\\\)*\$$", pattern) is not None
-    inner = _in_ascii(pattern[begin : len(pattern) - end])
+    outside, groups = re.sub(r"\\.|\[(?:\\.|[^\]])*\]", "", pattern), 1
+    has_ends = not {"^", "$"}.isdisjoint(outside)
+    while groups:
+        outside, groups = re.subn(r"\([^()]*\)", "", outside)
+    begin, end = False, False
+    if "|" not in outside:
+        begin, end = pattern.startswith("^"), re.search(r"(?<!\\)(?:\\\\)*\$$", pattern) is not None
+    elif has_ends:
+        raise NotTakenError("it has a pattern whose alternatives have ends of their own")
+    inner = _PARTS.sub(_in_ascii, pattern[begin : len(pattern) - end])
     return f"{'' if begin else '(?s:.*)'}(?:{inner}){'' if end else '(?s:.*)'}"
 
 
-def _in_ascii(pattern: str) -> str:
-    """Return a pattern whose digits and letters are ECMA's, without a slash."""
-    written, is_class = list[str](), False
-    for part in _PARTS.findall(pattern):
-        spans = _CLASSES.get(part)
-        if spans is not None:
-            written.append(spans if is_class else f"[{spans}]")
-            continue
-        if part in (r"\D", r"\W") and is_class:
-            raise NotTakenError("it has a class without some letters within another")
-        is_class = part.startswith("[") or (is_class and part != "]")
-        written.append(_ESCAPED.get(part, part))
-    return "".join(written)
-
-
-def _chooses(pattern: str) -> bool:
-    """Return whether a pattern is several alternatives, outside of all groups."""
-    depth, is_class = 0, False
-    for part in _PARTS.findall(pattern):
-        if not is_class:
-            depth += {"(": 1, ")": -1}.get(part, 0)
-            if part == "|" and not depth:
-                return True
-        is_class = part.startswith("[") or (is_class and part != "]")
-    return False
+def _in_ascii(found: re.Match[str]) -> str:
+    """Return a part of a pattern, whose digits and letters are ECMA's, without a slash."""
+    part = found[0]
+    if not part.startswith("["):
+        return _OUTSIDE.get(part, part)
+    parts = re.findall(r"\\.|.", part, re.DOTALL)
+    if not {r"\D", r"\W"}.isdisjoint(parts):
+        raise NotTakenError("it has a class without some letters within another")
+    return "".join(_IN_CLASS.get(one, one) for one in parts)

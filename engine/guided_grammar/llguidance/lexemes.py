@@ -1,11 +1,10 @@
 """Lexemes of a Lark grammar, and whether llguidance can tell at each place which of them is meant."""
 
 import itertools
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from guided_grammar.texts import one_of
+from guided_grammar.texts import literal, one_of
 
 _JSON_STARTS: Final = '{["-0123456789tfn'
 _MOST_STATES: Final = 1 << 14
@@ -164,11 +163,6 @@ class Writer:
 
 def _range(number: int) -> str:
     return f"{number}-{number}"
-
-
-def literal(text: str) -> str:
-    """Return a text as Lark has it."""
-    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def in_order(parts: Sequence[Part]) -> Part:

@@ -1,17 +1,39 @@
 """One sequence's state in an llguidance grammar, and how llguidance fills the masks of a step."""
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Any, Final
 
 import llguidance
 import llguidance.numpy as llguidance_numpy
 
-from guided_grammar.llguidance.prototype import Prototype
+from guided_grammar import stack
 from guided_grammar.masks import Bitmask
 from guided_grammar.matching import Matcher, MatcherError, SpentError
 from guided_grammar.walk import Walk
 
 _SPENT: Final = "lexer error"  # how llguidance's words begin where the lexer is spent that copies share
+
+
+class Prototype:
+    """What all matchers of one grammar are copied from: `native`, which `make` returns.
+
+    Copies share a lexer, which makes its states as texts come to them. A token that needs too many, or too
+    many in all, spend it for good, and end the sequences that have it; later ones get a new one.
+    """
+
+    def __init__(self, make: Callable[[], Any]) -> None:
+        self.native = make()
+        self._make = make
+        self._spent: Any = None  # while another is made
+
+    def spend(self, native: Any) -> None:
+        """Take note that a lexer is spent; if it is what is copied, have that made anew meanwhile."""
+        if native is self.native and native is not self._spent:
+            self._spent = native
+            stack.start("guided-renew", self._renew)  # a step has too little stack to compile, and no time
+
+    def _renew(self) -> None:
+        self.native = self._make()
 
 
 class GuidanceMatcher(Matcher):
@@ -31,16 +53,15 @@ class GuidanceMatcher(Matcher):
     def check(self) -> None:
         """Raise MatcherError if the native matcher is in its error state, where its masks mean nothing."""
         if self.native.is_error():
-            self._check_lexer()
-            raise MatcherError("the llguidance matcher is in an error state", self._said())
+            said = self._check_lexer()
+            raise MatcherError("the llguidance matcher is in an error state", said)
 
-    def _check_lexer(self) -> None:
-        if self._said().startswith(_SPENT):
+    def _check_lexer(self) -> str:
+        said = str(self.native.get_error().partition("\n")[0])
+        if said.startswith(_SPENT):
             self._prototype.spend(self._origin)
-            raise SpentError("llguidance's lexer is spent", self._said())
-
-    def _said(self) -> str:
-        return str(self.native.get_error().partition("\n")[0])
+            raise SpentError("llguidance's lexer is spent", said)
+        return said
 
     def _consume(self, tokens: Sequence[int]) -> bool:
         if self.native.is_stopped():  # so has one in its error state
@@ -74,14 +95,12 @@ class GuidanceFiller:
         single, drafted = [], []
         for walk in walks:
             matcher = walk.matcher
-            if not walk.drafts:
-                walk.filled = 1
-                single.append((matcher.native, walk.row))
-                continue
-            walk.valid = matcher.valid_prefix(walk.drafts)
-            drafts = walk.drafts[: walk.valid]
-            if drafts and drafts[-1] in matcher.ends:
-                drafts = drafts[:-1]  # it may be accepted, and what follows the end is free
+            drafts: Sequence[int] = ()
+            if walk.drafts:
+                walk.valid = matcher.valid_prefix(walk.drafts)
+                drafts = walk.drafts[: walk.valid]
+                if drafts and drafts[-1] in matcher.ends:
+                    drafts = drafts[:-1]  # it may be accepted, and what follows the end is free
             walk.filled = 1 + len(drafts)
             if drafts:
                 drafted.append((matcher.native, walk.row, drafts))

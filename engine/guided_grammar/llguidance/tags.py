@@ -20,9 +20,8 @@ from guided_grammar.llguidance.lexemes import (
     Writer,
     either,
     in_order,
-    literal,
 )
-from guided_grammar.texts import new_form
+from guided_grammar.texts import literal, new_form
 
 _DIGITS: Final = (r"\d+", "[0-9]+")  # to llguidance the first is digits of any script
 _REPEATS: Final = {"optional": (0, 1), "plus": (1, -1), "star": (0, -1)}

@@ -5,6 +5,7 @@ Equal calls make equal masks; the contract test compares them with vLLM's own cl
 
 import functools
 import json
+import re
 import time
 from collections.abc import Sequence
 from typing import Any, Final
@@ -14,40 +15,31 @@ import xgrammar
 from guided_contract.wire import Kind
 from guided_grammar.backend import ANY_OBJECT, BackendError, Threads, one_line
 from guided_grammar.masks import Bitmask
-from guided_grammar.texts import choice_as_ebnf, is_lark, is_plain, new_form
+from guided_grammar.texts import choice_as_ebnf, is_lark, new_form
 from guided_grammar.walk import Walk
 from guided_grammar.xgrammar import classes
-from guided_grammar.xgrammar.filler import XGrammarFiller
-from guided_grammar.xgrammar.matcher import XGrammarMatcher
+from guided_grammar.xgrammar.matcher import XGrammarFiller, XGrammarMatcher
 from guided_grammar.xgrammar.special import SpecialTokens
-from guided_grammar.xgrammar.strings import PlainStrings, PlainTokens
 
 # What takes a worker so little CPU time a rank compiles again: writing and loading its artefact, of up to
 # hundreds of MB, takes 2 to 90 times as long. Beyond, it takes less.
 _QUICK_S: Final = 0.2
 _LONGEST: Final = 1 << 20  # characters of a source, which is sent in one message
 # Begins the source of what is compiled without a cache. With one, xgrammar writes a grammar out and reads it
-# again, and loses bytes that are no text, and escapes (see is_plain).
+# again, and loses bytes that are no text; and escapes swallow letters that could be their digits: of "ß" and
+# "e" it makes U+0DFE.
 _UNCACHED: Final = "uncached:"
+# Neither plain text, nor an escape that stays one character or a class of letters and digits.
+_ODD: Final = re.compile(r"[^\t\n\r -~]|\\(?![dDwWntr])[A-Za-z0-9]")
 _CACHE_BYTES: Final = 64 << 20
 _OF_SCHEMAS: Final = frozenset[Kind](["json", "structural_tag"])
 
 
 class XGrammarBackend:
-    """vLLM's XgrammarBackend without vLLM.
+    """vLLM's XgrammarBackend without vLLM, with an xgrammar.TokenizerInfo.
 
-    Parameters
-    ----------
-    info
-        The tokenizer, an xgrammar.TokenizerInfo.
-    threads
-        Of a compile, for which upstream takes 8 whatever the container's share of the machine is, and of a
-        fill.
-
-    Attributes
-    ----------
-    is_worn
-        Its cache holds parts that took long: a grammar of these would seem quick, and is not for a rank.
+    It `is_worn` once its cache holds parts that took long: a grammar of these would seem quick, and is not
+    for a rank.
     """
 
     def __init__(self, info: Any, threads: Threads) -> None:
@@ -58,11 +50,11 @@ class XGrammarBackend:
         self._threads = threads
         # Each made once, at the first use or before.
         self._compiler = functools.cache(lambda: _compiler(info, threads.compile))
-        self._plain_tokens = functools.cache(lambda: PlainTokens(info))
-        self._special = functools.cache(lambda: SpecialTokens.of(info))
+        self._tokens = functools.cache(lambda: list(info.decoded_vocab))
+        self._special = functools.cache(lambda: SpecialTokens(info))
         self._filler = functools.cache(lambda: XGrammarFiller(threads.fill))
 
-    def compile(self, kind: Kind, spec: str) -> "CompiledByXGrammar":
+    def compile(self, kind: Kind, spec: str) -> "XGrammarGrammar":
         """Compile one grammar; see Backend."""
         begin_s = time.process_time()
         try:
@@ -79,9 +71,9 @@ class XGrammarBackend:
             is_quick = time.process_time() - begin_s < _QUICK_S
             self.is_worn |= not is_quick
         fits = source is not None and len(source) <= _LONGEST
-        return CompiledByXGrammar(compiled, self.vocab_size, source if fits else None, is_quick=is_quick)
+        return XGrammarGrammar(compiled, source if fits else None, is_quick=is_quick)
 
-    def load(self, source: str | None, artifact: bytes | None) -> "LoadedByXGrammar":
+    def load(self, source: str | None, artifact: bytes | None) -> "XGrammarGrammar":
         """Load what a worker compiled; see Backend."""
         if source:
             compiled = self._of_source(source)
@@ -89,7 +81,7 @@ class XGrammarBackend:
             compiled = xgrammar.CompiledGrammar.deserialize_json(artifact.decode(), self._info)
         else:
             raise BackendError("an xgrammar grammar needs its text, or an artefact and its hash")
-        return LoadedByXGrammar(compiled, PlainStrings.of(compiled, self._plain_tokens()))
+        return XGrammarGrammar(compiled, source)
 
     def fill(self, walks: Sequence[Walk[XGrammarMatcher]], bitmask: Bitmask) -> None:
         """Fill the rows of sequences; see Backend."""
@@ -97,7 +89,7 @@ class XGrammarBackend:
 
     def tokens(self) -> Sequence[bytes]:
         """Return each token's bytes; see Backend."""
-        return self._plain_tokens().texts
+        return self._tokens()
 
     def _source(self, kind: Kind, spec: str) -> str | None:
         """Return the grammar of upstream's call, written out; None: of Lark there is none."""
@@ -110,7 +102,7 @@ class XGrammarBackend:
             grammar = _grammar(kind, spec)
         if grammar is None:
             return None
-        is_cached = marked is None and is_plain(spec)
+        is_cached = marked is None and _ODD.search(spec) is None
         written = classes.of_text(grammar.serialize_json(), is_json=kind in _OF_SCHEMAS)
         return f"{'' if is_cached else _UNCACHED}{written}"
 
@@ -134,29 +126,21 @@ def _grammar(kind: Kind, spec: str) -> Any | None:
     return None if is_lark(spec) else grammar.from_ebnf(spec)
 
 
-class LoadedByXGrammar:
-    """A compiled grammar, shared by all sequences of its key."""
-
-    def __init__(self, compiled: Any, strings: PlainStrings | None = None) -> None:
-        self.native = compiled
-        self._strings = strings
-
-    def matcher(self, stop_tokens: Sequence[int] | None = None) -> XGrammarMatcher:
-        """Return a matcher at the grammar's start; see Loaded."""
-        return XGrammarMatcher(self.native, stop_tokens, self._strings)
-
-
-class CompiledByXGrammar(LoadedByXGrammar):
-    """A grammar that a worker compiled, and where that took no time what it was compiled of."""
+class XGrammarGrammar:
+    """A compiled grammar, shared by all sequences of its key; its source where compiling took no time."""
 
     backend = "xgrammar"
 
-    def __init__(self, compiled: Any, vocab_size: int, source: str | None, *, is_quick: bool) -> None:
-        super().__init__(compiled)
-        self.vocab_size = vocab_size
+    def __init__(self, compiled: Any, source: str | None, *, is_quick: bool = True) -> None:
+        self.native = compiled
+        self.vocab_size = int(compiled.tokenizer_info.vocab_size)
         self.memory_bytes = int(compiled.memory_size_bytes)
         self._source = source
         self._is_quick = is_quick
+
+    def matcher(self, stop_tokens: Sequence[int] | None = None) -> XGrammarMatcher:
+        """Return a matcher at the grammar's start; see Loaded."""
+        return XGrammarMatcher(self.native, stop_tokens)
 
     def source(self, *, is_slow_sent: bool = False) -> str | None:
         """Return the grammar that a rank compiles again; see Compiled."""

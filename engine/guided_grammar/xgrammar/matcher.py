@@ -1,4 +1,4 @@
-"""One sequence's state in an xgrammar grammar."""
+"""One sequence's state in an xgrammar grammar, and how xgrammar fills the masks of a step."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -7,7 +7,7 @@ import xgrammar
 
 from guided_grammar.masks import Bitmask
 from guided_grammar.matching import Matcher
-from guided_grammar.xgrammar.strings import PlainStrings
+from guided_grammar.walk import Walk
 
 
 class XGrammarMatcher(Matcher):
@@ -17,38 +17,18 @@ class XGrammarMatcher(Matcher):
     ----------
     stop_tokens
         The request's own; without them the tokenizer's stop tokens end it, as upstream.
-    strings
-        The grammar's plain strings, None where it has none that can be told.
     """
 
     backend = "xgrammar"
 
-    def __init__(
-        self, compiled: Any, stop_tokens: Sequence[int] | None, strings: PlainStrings | None = None
-    ) -> None:
+    def __init__(self, compiled: Any, stop_tokens: Sequence[int] | None) -> None:
         self.native = xgrammar.GrammarMatcher(
             compiled, override_stop_tokens=list(stop_tokens) if stop_tokens else None
         )
         super().__init__(self.native.stop_token_ids)
-        self.strings = strings
-        # Those that stay inside a plain string wherever one is.
-        self.plain_tokens = strings.plain.tokens if strings is not None else frozenset()
-        # The mask of the next token while it stays what it was: inside a plain string.
-        self.string_mask: Bitmask | None = None
-        self._ahead: list[tuple[Sequence[int], Bitmask]] = []
 
     def _consume(self, tokens: Sequence[int]) -> bool:
-        before = len(tokens)
-        if self._ahead or self.string_mask is not None:
-            before, self.string_mask = self._string_in(tokens)
-            self._ahead.clear()
-        accept_token = self.native.accept_token
-        # Tokens within a plain string change nothing that may follow: the native matcher is not told of them.
-        for token in tokens[:before]:
-            if not accept_token(token):
-                self.string_mask = None
-                return False
-        return True
+        return all(map(self.native.accept_token, tokens))
 
     def _count_valid(self, drafts: Sequence[int]) -> int:
         valid = 0
@@ -67,31 +47,36 @@ class XGrammarMatcher(Matcher):
 
     def _rewind(self) -> None:
         self.native.reset()
-        self.string_mask = None
-        self._ahead.clear()
 
-    def start_walk(self) -> Bitmask | None:
-        """Forget what the last fill saw ahead; return the next token's mask if it is known already."""
-        self._ahead.clear()
-        return self.string_mask
 
-    def keep_if_string(self, drafts: Sequence[int], mask: Bitmask) -> Bitmask | None:
-        """Return a copy of the native matcher's mask if it stands inside a plain string after `drafts`."""
-        if self.strings is None or not self.strings.holds(self.native, mask):
-            return None
-        kept = mask.copy()
-        if drafts:
-            self._ahead.append((drafts, kept))
-        else:
-            self.string_mask = kept
-        return kept
+class XGrammarFiller:
+    """Fills level by level: one native call for all first rows, one for all first drafts, and so on."""
 
-    def _string_in(self, tokens: Sequence[int]) -> tuple[int, Bitmask | None]:
-        """Return how many tokens come before a plain string that lasts, and its mask if a fill showed it."""
-        for drafts, mask in reversed(self._ahead):
-            known = len(drafts)
-            if list(tokens[:known]) == drafts:
-                return (known, mask) if self.plain_tokens.issuperset(tokens[known:]) else (len(tokens), None)
-        if self.string_mask is not None and self.plain_tokens.issuperset(tokens):
-            return 0, self.string_mask
-        return len(tokens), None
+    def __init__(self, threads: int) -> None:
+        self._batch = xgrammar.BatchGrammarMatcher(max_threads=threads)
+
+    def fill(self, walks: Sequence[Walk[XGrammarMatcher]], bitmask: Bitmask) -> None:
+        """Fill the rows of sequences that are not terminated; raises what the library raises."""
+        live = list(walks)
+        try:
+            while live:
+                self._batch.batch_fill_next_token_bitmask(
+                    [walk.matcher.native for walk in live], bitmask, [walk.row + walk.valid for walk in live]
+                )
+                live = [walk for walk in live if _goes_on(walk)]
+        finally:
+            for walk in walks:
+                if walk.valid:
+                    walk.matcher.native.rollback(walk.valid)
+
+
+def _goes_on(walk: Walk[XGrammarMatcher]) -> bool:
+    """Take note of the row that was filled, and advance; tell whether there is another."""
+    walk.filled = 1 + walk.valid
+    if walk.valid == len(walk.drafts):
+        return False
+    draft = walk.drafts[walk.valid]
+    if not walk.matcher.native.accept_token(draft):
+        return False
+    walk.valid += 1
+    return draft not in walk.matcher.ends

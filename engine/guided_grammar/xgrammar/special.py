@@ -6,11 +6,9 @@ text holds them. A structural tag or a Lark grammar that names one means the tok
 as those bytes, or as its number.
 """
 
-import functools
 import json
 import re
-from collections.abc import Mapping
-from typing import Any, Final, Self
+from typing import Any, Final
 
 import xgrammar
 
@@ -57,28 +55,16 @@ def marked(info: Any, tokenizer: Any) -> Any:
 
 
 class SpecialTokens:
-    """The special tokens of a tokenizer whose info is `marked`.
+    """The special tokens of an xgrammar.TokenizerInfo that is `marked`."""
 
-    Parameters
-    ----------
-    numbers
-        Token ids by the tokens' texts.
-    """
-
-    def __init__(self, numbers: Mapping[str, int]) -> None:
-        self._numbers = numbers
-        self._named = texts.one_of(numbers)
-
-    @classmethod
-    def of(cls, info: Any) -> Self:
-        """Return those of an xgrammar.TokenizerInfo."""
-        return cls(
-            {
-                text[len(MARK) :].decode(errors="replace"): number
-                for number, text in enumerate(info.decoded_vocab)
-                if text.startswith(MARK)
-            }
-        )
+    def __init__(self, info: Any) -> None:
+        self._numbers = {
+            text[len(MARK) :].decode(errors="replace"): number
+            for number, text in enumerate(info.decoded_vocab)
+            if text.startswith(MARK)
+        }
+        self._named = texts.one_of(self._numbers)
+        self._stand_ins = re.compile(f"{_STAND_IN}({self._named.pattern})".encode())
 
     def in_lark(self, grammar: str) -> str:
         """Return a Lark grammar in which special tokens are called by their numbers."""
@@ -99,15 +85,9 @@ class SpecialTokens:
         for start in starts:
             if start < len(data) and data[start] == _BYTE_STRING:
                 begin, end = start + 2, start + 2 + data[start + 1]
-                data[begin:end] = self._as_bytes(bytes(byte & 0xFF for byte in data[begin:end]))
+                text = bytes(byte & 0xFF for byte in data[begin:end])
+                data[begin:end] = self._stand_ins.sub(lambda found: MARK + found[1], text)
         return xgrammar.Grammar.deserialize_json(json.dumps(form))
-
-    def _as_bytes(self, text: bytes) -> bytes:
-        return self._stand_ins.sub(lambda found: MARK + found[1], text)
-
-    @functools.cached_property
-    def _stand_ins(self) -> re.Pattern[bytes]:
-        return re.compile(_STAND_IN.encode() + b"(" + self._named.pattern.encode() + b")")
 
     def _meant(self, value: Any, key: str) -> Any:
         """Return a part of a tag, found under `key`, in which special tokens are written as themselves."""

@@ -1,21 +1,43 @@
 """What xgrammar takes and does not enforce, or refuses late; for 0.2.8.
 
-vLLM 0.32 knows of some of it (`has_xgrammar_unsupported_json_features`).
+vLLM 0.32 knows of some of it (`has_xgrammar_unsupported_json_features`). Rules are for schemas in their
+normal form, whose bounds are within 64 bits.
 """
 
 import re
 from typing import Any, Final
 
 from guided_contract.wire import Kind
-from guided_grammar import texts
 from guided_grammar.backend import Unsupported
-from guided_grammar.json_schema.keywords import BOUNDS, has_lengths, numbers
-from guided_grammar.json_schema.ruled_alone import RULERS, is_ruled_alone
-from guided_grammar.json_schema.subschemas import walk
-from guided_grammar.rules import Rule, by_keyword, concern, first, is_untyped, seen
+from guided_grammar.json_schema.keywords import BOUNDS, CONSTRAINTS, LENGTHS, has_lengths, numbers
+from guided_grammar.json_schema.subschemas import ROOT, Place, walk
+from guided_grammar.rules import Rule, first
 
-# Of those that a normal form has.
-_FORMATS: Final = frozenset(["duration", "email", "ipv4", "ipv6", "uuid"])
+# It reads a schema by the first of these that it finds there, and nothing beside it.
+_RULERS: Final = ("$ref", "const", "enum", "anyOf", "allOf")
+_OF_TYPE: Final = frozenset(
+    [
+        *BOUNDS,
+        *LENGTHS,
+        "format",
+        "maxItems",
+        "maxProperties",
+        "minItems",
+        "minProperties",
+        "pattern",
+        "patternProperties",
+    ]
+)
+# Of those that a normal form has; of ipv4 it takes numbers with leading zeros.
+_FORMATS: Final = frozenset(["duration", "email", "ipv6", "uuid"])
+# A pattern of a whole text, without groups and choices: characters that a JSON string holds as they are,
+# classes of them, repeats. xgrammar takes any pattern for one of a whole text, ignores anchors within, takes
+# other texts where repeats stand beside choices (`^(a|ab?)$` takes `b`), and writes no escapes.
+_CHARACTER: Final = r'(?:[^\x00-\x1f\x7f"\\^$.|?*+()\[\]{}]|\\[-.^$|?*+()\[\]{}/d])'
+_CLASS: Final = (
+    r'\[(?:[a-z]-[a-z]|[A-Z]-[A-Z]|[0-9]-[0-9]|[^\x00-\x1f\x7f"\\^\[\]-]|\\[-.^$|?*+()\[\]{}/d])+-?\]'
+)
+_PLAIN: Final = re.compile(rf"\^(?:(?:{_CHARACTER}|{_CLASS})(?:[*+?]|\{{\d+(?:,\d*)?\}})?)*\$")
 _REPEAT: Final = re.compile(r"(?<!\\)\{(\d*)(?:,(\d*))?\}")
 _REPEAT_LIMIT: Final = 128
 _REPEAT_DIGITS: Final = len(str(_REPEAT_LIMIT))
@@ -23,8 +45,6 @@ _LONGEST: Final = (1 << 63) - 1
 _DECIMALS: Final = 6
 _OTHERWISE: Final = "xgrammar takes a whole text for it, without escapes and anchors within"
 _LONG_REPEAT: Final = f"xgrammar refuses a repeat bound over {_REPEAT_LIMIT}"
-_OPEN: Final = ("additionalProperties", "patternProperties")
-
 _HALF: Final = "half of a surrogate pair is no character; write the character itself"
 _SURROGATE: Final = re.compile(r"(?<!\\)(?:\\\\)*\\(?:u|u\{|U0000|x\{)[dD][89a-fA-F][0-9a-fA-F]{2}")
 
@@ -32,7 +52,7 @@ _SURROGATE: Final = re.compile(r"(?<!\\)(?:\\\\)*\\(?:u|u\{|U0000|x\{)[dD][89a-f
 def lacks(kind: Kind, value: Any) -> Unsupported | None:
     """Return the first thing that xgrammar does not enforce; see Library."""
     if kind == "json":
-        return first(RULES, walk(value)) if concern(RULES, value) else None
+        return first(_RULES, walk(value))
     if kind == "regex" and _repeats_too_often(value):
         return Unsupported(None, _LONG_REPEAT)
     if kind in {"regex", "grammar"} and _SURROGATE.search(value):
@@ -40,8 +60,30 @@ def lacks(kind: Kind, value: Any) -> Unsupported | None:
     return None
 
 
-def _is_open(schema: dict[str, Any]) -> bool:
-    return any(schema.get(keyword, False) is not False for keyword in _OPEN)
+def _is_ruled_alone(place: Place, _value: Any = None) -> bool:
+    """Return whether one keyword is read, and a constraint beside it is not."""
+    schema = place.schema
+    ruler = next((keyword for keyword in _RULERS if keyword in schema), None)
+    beside = schema.keys() & CONSTRAINTS - {ruler}
+    if ruler is None or not beside:
+        return False
+    if ruler in ("anyOf", "allOf") and beside == {"type"}:
+        branches = [Place(ROOT, {} if one is True else one) for one in schema[ruler] if one is not False]
+        return not all(branch.types() and branch.types() <= place.types() for branch in branches)
+    return True
+
+
+def _is_untyped(place: Place, _value: Any) -> bool:
+    return not place.types() and not _is_ruled_alone(place)
+
+
+def _is_written_otherwise(_place: Place, value: Any) -> bool:
+    return any(abs(number) > _LONGEST or number != int(number) for number in numbers(value))
+
+
+def _is_open(place: Place, _names: Any) -> bool:
+    others = (place.schema.get(keyword, False) for keyword in ("additionalProperties", "patternProperties"))
+    return any(other is not False for other in others)
 
 
 def _repeats_too_often(pattern: str) -> bool:
@@ -51,71 +93,35 @@ def _repeats_too_often(pattern: str) -> bool:
     return any(len(bound) > _REPEAT_DIGITS or int(bound or 0) > _REPEAT_LIMIT for bound in bounds)
 
 
-RULES: Final = by_keyword(
-    (
-        *seen("xgrammar"),
-        Rule("format", is_untyped, "xgrammar does not enforce it without a type beside it"),
-        *(
-            Rule(
-                keyword,
-                lambda place, _: is_ruled_alone(place),
-                "xgrammar does not enforce what stands beside it",
-            )
-            for keyword in RULERS
-        ),
-        Rule(
-            "properties",
-            lambda place, names: _is_open(place.schema) and not all(map(str.isascii, names)),
-            "xgrammar takes a name beyond ASCII also for a further one",
-        ),
-        Rule(
-            "required",
-            lambda place, names: not place.schema.get("properties", {}).keys() >= set(names),
-            "xgrammar does not enforce a name that is no key of properties",
-        ),
-        Rule(
-            "format",
-            lambda place, _: "pattern" in place.schema,
-            "xgrammar does not enforce a pattern beside a format",
-        ),
-        Rule("format", lambda _, name: name == "ipv4", "xgrammar takes numbers with leading zeros"),
-        Rule("pattern", lambda _, pattern: not texts.is_plain_pattern(pattern), _OTHERWISE),
-        Rule("patternProperties", lambda _, parts: not all(map(texts.is_plain_pattern, parts)), _OTHERWISE),
-        *(
-            Rule(
-                keyword,
-                lambda _, value: any(abs(n) > _LONGEST or n != int(n) for n in numbers(value)),
-                "xgrammar writes a number with other digits",
-            )
-            for keyword in ("const", "enum")
-        ),
-        *(
-            Rule(
-                keyword,
-                lambda _, bound: bound != round(bound, _DECIMALS),
-                f"xgrammar rounds bounds to {_DECIMALS} decimals",
-            )
-            for keyword in BOUNDS
-        ),
-        Rule(
-            "allOf",
-            lambda _, parts: len(parts) > 1,
-            "xgrammar does not enforce allOf with several branches",
-        ),
-        Rule("format", lambda _, name: name not in _FORMATS, "xgrammar does not know the format"),
-        *(
-            Rule(
-                keyword,
-                lambda place, _: has_lengths(place.schema),
-                f"xgrammar does not enforce a length beside a {keyword}",
-            )
-            for keyword in ("format", "pattern")
-        ),
-        Rule("pattern", lambda _, pattern: _repeats_too_often(pattern), _LONG_REPEAT),
-        Rule(
-            "patternProperties",
-            lambda place, parts: "properties" in place.schema or len(parts) > 1,
-            "xgrammar does not enforce it beside the other keywords",
-        ),
-    )
+_RULES: Final = (
+    Rule(["multipleOf"], lambda *_: True, "xgrammar does not enforce it"),
+    Rule(_OF_TYPE, _is_untyped, "xgrammar does not enforce it without a type beside it"),
+    Rule(_RULERS, _is_ruled_alone, "xgrammar does not enforce what stands beside it"),
+    Rule(["properties"], _is_open, "xgrammar takes a name with escapes also for a further one"),
+    Rule(
+        ["required"],
+        lambda place, names: not place.schema.get("properties", {}).keys() >= set(names),
+        "xgrammar does not enforce a name that is no key of properties",
+    ),
+    Rule(["const", "enum"], _is_written_otherwise, "xgrammar writes a number with other digits"),
+    Rule(
+        BOUNDS,
+        lambda _, bound: bound != round(bound, _DECIMALS),
+        f"xgrammar rounds bounds to {_DECIMALS} decimals",
+    ),
+    Rule(["allOf"], lambda _, parts: len(parts) > 1, "xgrammar does not enforce allOf with several branches"),
+    Rule(["format"], lambda _, name: name not in _FORMATS, "xgrammar does not enforce the format"),
+    Rule(
+        ["format", "pattern"],
+        lambda place, _: has_lengths(place.schema) or {"format", "pattern"} <= place.schema.keys(),
+        "xgrammar enforces no other of pattern, format and lengths beside it",
+    ),
+    Rule(["pattern"], lambda _, pattern: not _PLAIN.fullmatch(pattern), _OTHERWISE),
+    Rule(["pattern"], lambda _, pattern: _repeats_too_often(pattern), _LONG_REPEAT),
+    Rule(["patternProperties"], lambda _, parts: not all(map(_PLAIN.fullmatch, parts)), _OTHERWISE),
+    Rule(
+        ["patternProperties"],
+        lambda place, parts: "properties" in place.schema or len(parts) > 1,
+        "xgrammar does not enforce it beside the other keywords",
+    ),
 )

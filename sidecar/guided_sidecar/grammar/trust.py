@@ -8,29 +8,24 @@ from collections.abc import Mapping
 from typing import Final
 
 from guided_contract.backends import BACKENDS, Backend
-from guided_grammar import measured
 
 UNKNOWN: Final = "unknown"
-# What a backend's library is installed, and measured, as.
-NAMES: Final[dict[Backend, str]] = {
-    one.name: one.distribution for one in BACKENDS.values() if one.distribution in measured.VERSIONS
-}
+MEASURED: Final = {one.name: one for one in BACKENDS.values() if one.measured}
 
 
 def unmeasured(versions: Mapping[str, str]) -> dict[Backend, str]:
-    """Return the installed versions that are not the measured ones; of {}, not read yet, none."""
-    return {
-        backend: versions.get(name, UNKNOWN)
-        for backend, name in NAMES.items()
-        if versions and versions.get(name) != measured.VERSIONS[name]
-    }
+    """Return the installed versions that are not the measured ones; one that nobody can tell is none of them.
+
+    `versions` is empty until the workers' template has looked.
+    """
+    installed = {name: versions.get(one.distribution, UNKNOWN) for name, one in MEASURED.items() if versions}
+    return {name: version for name, version in installed.items() if version != MEASURED[name].measured}
 
 
 def reason(backend: Backend, version: str) -> str:
     """Return why a library was not used; `version` is the installed one."""
-    name = NAMES[backend]
+    name, measured = MEASURED[backend].distribution, MEASURED[backend].measured
     return (
         f"{name} {version} is used for JSON schemas only if guided_backend or "
-        f"guidedDecoding.backend names it: its JSON Schema support was measured for {name} "
-        f"{measured.VERSIONS[name]}"
+        f"guidedDecoding.backend names it: its JSON Schema support was measured for {name} {measured}"
     )

@@ -12,9 +12,7 @@ from guided_contract.status import (
     WorkersStatus,
 )
 from guided_contract.wire import Hello, Patch
-from guided_grammar import measured
 from guided_sidecar.grammar import trust
-from guided_sidecar.grammar.trust import NAMES
 from guided_sidecar.health.readiness import Reading, Verdict, exhausted, launcher_of
 
 _WORST: Final = ("Applied", "Skipped", "Failed")
@@ -35,8 +33,9 @@ def page(reading: Reading, verdict: Verdict) -> PodStatus:
         message=verdict.message,
         versions=dict(sorted(versions.items())),
         unmeasured=[
-            LibraryStatus(name=NAMES[backend], version=version, measured=measured.VERSIONS[NAMES[backend]])
+            LibraryStatus(name=one.distribution, version=version, measured=one.measured)
             for backend, version in trust.unmeasured(workers.versions).items()
+            for one in [trust.MEASURED[backend]]
         ],
         unsupported=launcher.unsupported if launcher else "",
         patches=_patches(hellos),

@@ -12,8 +12,9 @@ from typing import Final
 from guided_contract.backends import NAMES
 from guided_contract.errors import ErrorCode, GuidedError
 from guided_contract.wire import Backend, Kind
-from guided_grammar import rules
 from guided_grammar.backend import Unsupported
+from guided_grammar.json_schema.keywords import CONSTRAINTS
+from guided_grammar.json_schema.subschemas import within
 from guided_grammar.registry import library
 from guided_sidecar.grammar import trust
 from guided_sidecar.grammar.compile.reading import Grammar
@@ -64,7 +65,8 @@ def missing(backends: Sequence[Backend], grammar: Grammar) -> GuidedError | None
 
 def _doubted(job: Job, grammar: Grammar) -> list[Backend]:
     """Return the backends that nobody named, and of which nobody knows whether they enforce the grammar."""
-    if not job.unmeasured or not any(rules.are_about(inner.schema) for inner in grammar.schemas):
+    asked = (one for inner in grammar.schemas for one in within(inner.schema))
+    if not job.unmeasured or all(map(CONSTRAINTS.isdisjoint, asked)):
         return []
     return [backend for backend in job.backends if backend in job.unmeasured and backend != job.named]
 
