@@ -43,10 +43,10 @@ Each schema is first written in one normal form (`sidecar/guided_sidecar/grammar
 what becomes what), which both libraries then read alike: `make fuzz-schemas` draws compositions of all
 keywords and compares.
 
-- **Enforced**: `$ref` of each kind; `oneOf` whose branches are plainly apart: by their types, lengths
-  or listed values or of a property that both require, by a name that one requires and the other,
-  closed, has not, or, of objects, by names that each requires and the other does not; `dependent*`;
-  `propertyNames` that is a pattern, a length or a list; `minProperties` and `maxProperties`, but above
+- **Enforced**: `$ref`; `oneOf` whose branches are plainly apart: by their types or
+  listed values or those of a property that both require, or by a name that one requires and the other,
+  closed, has not; `dependent*`; `propertyNames` that is a pattern, a length or a list, and not beside
+  `patternProperties`; `minProperties` and `maxProperties`, but above
   1 where names are open, or beside `patternProperties` and optional properties; `enum` and `const`
   beside any other keyword; a pattern means a match anywhere in the text, unless it has anchors, with
   what ECMA-262 has in `.`, `\\s`, `\\w` and `\\d`, and lookahead anywhere in it, as far as that can be
@@ -59,10 +59,10 @@ keywords and compares.
   `qwen3_json`, `llama3_json`, `llama4_json` and `longcat`, and forced ones of `deepseek_v3`,
   `deepseek_v31` and `plamo3`). In tools of the parsers that [routes](routes.md#tools) lists for xgrammar,
   what that enforces of all this.
-- **Refused**, with the path: `contains`, `not` (but `not: {}`), `if` with `then` or `else`, a branch of
-  `oneOf` that may overlap another, `uniqueItems` over objects, arrays and anything,
-  lookbehind and `\\b`, bounds beyond 2^53 (of integers 2^63) that
-  leave nothing else, and values that both libraries round.
+- **Refused**, with the path: `$dynamicRef`, `$recursiveRef`, `contains`, `not` (but `not: {}`), `if`
+  with `then` or `else`, a branch of `oneOf` that may overlap another, `uniqueItems` over objects, arrays
+  and anything, lookbehind and `\\b`, bounds beyond 2^53 (of integers 2^63) that leave nothing else, and
+  values that both libraries round.
 - **Too many**: an object of more than about 400 optional properties, or as many alternatives at one place.
 - **Annotations**, which change nothing: unknown keywords and formats, keywords of a later draft than
   the schema's, and keywords about other types than `type` names.
@@ -72,9 +72,7 @@ keywords and compares.
 - **Valid, and never generated**: negative numbers with `multipleOf`; beside bounds of numbers,
   exponents, numbers of 2^63 and more below a larger `maximum` and, by xgrammar, a seventh digit behind
   the point; the character U+007F, by llguidance, but as an escape; an array of more than 16,384 items;
-  with `uniqueItems` over a long enum, another order than the list's; of a branch of `oneOf` that is
-  told from another by names, what has all names that the other requires, and of branches for objects
-  that name no type, values of the other types that both take; beside `patternProperties` that list no
+  with `uniqueItems` over a long enum, another order than the list's; beside `patternProperties` that list no
   beginnings, as `^x-` does, names that no pattern matches; of the format `hostname`, more than six
   labels or longer ones than 41 characters; of `regex`, what ECMA-262 and Python do not both read,
   groups within groups within groups, and lookahead but once and in no group.
@@ -82,6 +80,8 @@ keywords and compares.
   within an array or object of `enum` or `const` xgrammar writes no white space.
 
 ## Two keywords at a time
+`oneOf` has branches here that required names, counts or lengths tell apart: these are refused.
+
 {pairs}
 
 ## Keywords

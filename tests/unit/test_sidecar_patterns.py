@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from guided_sidecar.grammar.schema import automata, patterns
+from guided_contract.errors import GuidedError
+from guided_sidecar.grammar.schema import patterns
 
 COUNT = 3000
-TOO_MANY = {"a password", "zod 4.0, hostname"}  # conditions, to be negated together
 SPACES = "\\t-\\r \xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000\ufeff"
 ECMAS = {"$": r"\Z", ".": "[^\\n\\r\u2028\u2029]", r"\s": f"[{SPACES}]", r"\S": f"[^{SPACES}]"}
 PIECE = re.compile(r"\\.|\[(?:\\.|[^\]\\])*\]|.", re.DOTALL)
@@ -95,14 +95,6 @@ def test_a_pattern_without_lookaround_matches_the_same_texts(name: str) -> None:
         assert all(one.search(text) for one in made) == (judge.search(text) is not None), text
 
 
-@pytest.mark.parametrize("name", sorted(TABLE.keys() - TOO_MANY))
-def test_the_opposite_of_a_pattern_matches_all_other_texts(name: str) -> None:
-    pattern, tried = TABLE[name]
-    judge, made = of_python(pattern), of_python(automata.opposite(pattern))
-    for text in drawn(pattern, tried):
-        assert (made.search(text) is None) == (judge.search(text) is not None), text
-
-
 @pytest.mark.parametrize(
     ("pattern", "words"),
     [
@@ -114,5 +106,5 @@ def test_the_opposite_of_a_pattern_matches_all_other_texts(name: str) -> None:
     ],
 )
 def test_what_cannot_be_written_so_is_refused_with_what_to_write(pattern: str, words: str) -> None:
-    with pytest.raises(patterns.PatternError, match=words):
+    with pytest.raises(GuidedError, match=words):
         patterns.conditions(pattern)

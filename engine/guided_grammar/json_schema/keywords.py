@@ -10,67 +10,42 @@ class Keyword(NamedTuple):
 
     Attributes
     ----------
-    since, until
-        The first draft that knows it, and the last.
     of_type
         The type of values of which alone it says something; None: of any.
+    since
+        The first draft that knows it.
     is_normal
         Whether it is a word of the normal form, in which any schema is written when a library is asked
         about it.
     """
 
+    of_type: str | None
     since: int
-    of_type: str | None = None
-    is_normal: bool = True
-    until: int = 2020
+    is_normal: bool
 
 
 # `dependencies` is one for whoever writes it.
-KEYWORDS: Final = {
-    "$dynamicRef": Keyword(2020, is_normal=False),
-    "$recursiveRef": Keyword(2019, is_normal=False, until=2019),
-    "$ref": Keyword(4),
-    "additionalItems": Keyword(4, "array", is_normal=False),
-    "additionalProperties": Keyword(4, "object"),
-    "allOf": Keyword(4),
-    "anyOf": Keyword(4),
-    "const": Keyword(6),
-    "contains": Keyword(6, "array", is_normal=False),
-    "dependencies": Keyword(4, "object", is_normal=False),
-    "dependentRequired": Keyword(2019, "object", is_normal=False),
-    "dependentSchemas": Keyword(2019, "object", is_normal=False),
-    "else": Keyword(7, is_normal=False),
-    "enum": Keyword(4),
-    "exclusiveMaximum": Keyword(4, "number"),
-    "exclusiveMinimum": Keyword(4, "number"),
-    "format": Keyword(4, "string"),
-    "if": Keyword(7, is_normal=False),
-    "items": Keyword(4, "array"),
-    "maxContains": Keyword(2019, "array", is_normal=False),
-    "maxItems": Keyword(4, "array"),
-    "maxLength": Keyword(4, "string"),
-    "maxProperties": Keyword(4, "object"),
-    "maximum": Keyword(4, "number"),
-    "minContains": Keyword(2019, "array", is_normal=False),
-    "minItems": Keyword(4, "array"),
-    "minLength": Keyword(4, "string"),
-    "minProperties": Keyword(4, "object"),
-    "minimum": Keyword(4, "number"),
-    "multipleOf": Keyword(4, "number"),
-    "not": Keyword(4, is_normal=False),
-    "oneOf": Keyword(4, is_normal=False),
-    "pattern": Keyword(4, "string"),
-    "patternProperties": Keyword(4, "object"),
-    "prefixItems": Keyword(2020, "array"),
-    "properties": Keyword(4, "object"),
-    "propertyNames": Keyword(6, "object", is_normal=False),
-    "required": Keyword(4, "object"),
-    "then": Keyword(7, is_normal=False),
-    "type": Keyword(4),
-    "unevaluatedItems": Keyword(2019, "array", is_normal=False),
-    "unevaluatedProperties": Keyword(2019, "object", is_normal=False),
-    "uniqueItems": Keyword(4, "array"),
-}
+_KNOWN: Final = (
+    (Keyword(None, 4, True), "$ref allOf anyOf enum type"),
+    (Keyword(None, 6, True), "const"),
+    (Keyword(None, 4, False), "not oneOf"),
+    (Keyword(None, 7, False), "else if then"),
+    (Keyword(None, 2019, False), "$recursiveRef"),
+    (Keyword(None, 2020, False), "$dynamicRef"),
+    (Keyword("array", 4, True), "items maxItems minItems uniqueItems"),
+    (Keyword("array", 2020, True), "prefixItems"),
+    (Keyword("array", 4, False), "additionalItems"),
+    (Keyword("array", 6, False), "contains"),
+    (Keyword("array", 2019, False), "maxContains minContains unevaluatedItems"),
+    (Keyword("number", 4, True), "exclusiveMaximum exclusiveMinimum maximum minimum multipleOf"),
+    (Keyword("object", 4, True), "additionalProperties maxProperties minProperties"),
+    (Keyword("object", 4, True), "patternProperties properties required"),
+    (Keyword("object", 4, False), "dependencies"),
+    (Keyword("object", 6, False), "propertyNames"),
+    (Keyword("object", 2019, False), "dependentRequired dependentSchemas unevaluatedProperties"),
+    (Keyword("string", 4, True), "format maxLength minLength pattern"),
+)
+KEYWORDS: Final = {name: known for known, names in _KNOWN for name in names.split()}
 OF_TYPE: Final = {name: one.of_type for name, one in KEYWORDS.items() if one.of_type is not None}
 DEFINITIONS: Final = ("$defs", "definitions")
 CONSTRAINTS: Final = frozenset(name for name, one in KEYWORDS.items() if one.is_normal)

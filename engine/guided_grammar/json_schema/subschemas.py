@@ -115,12 +115,10 @@ def within(schema: Any) -> list[dict[str, Any]]:
     return found
 
 
-def children(schema: dict[str, Any], without: Collection[str] = ()) -> list[dict[str, Any]]:
-    """Return the schema objects right below one, but for those below the keywords `without`."""
+def children(schema: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the schema objects right below one."""
     found: list[dict[str, Any]] = []
     for keyword, value in schema.items():
-        if keyword in without:
-            continue
         if isinstance(value, dict):
             if keyword in _SINGLE:
                 found.append(value)

@@ -1,4 +1,4 @@
-"""Patterns as automata: written without lookaround, or negated.
+"""Patterns as automata: written without lookaround.
 
 A pattern's states are an alternating automaton: a lookahead asks for another text beside the rest. Which of
 them hold of the end of a text follows from those of an end that is one character shorter. So a deterministic
@@ -47,18 +47,10 @@ def without_lookaround(pattern: str) -> str:
     UnreadError
         That cannot be told.
     """
-    return _told(pattern, is_negated=False)
-
-
-def opposite(pattern: str) -> str:
-    """Return a pattern of the texts that another does not match.
-
-    Raises
-    ------
-    UnreadError
-        That cannot be told.
-    """
-    return _told(pattern, is_negated=True)
+    found = _written(pattern)
+    if isinstance(found, UnreadError):
+        raise found
+    return found
 
 
 def class_of(piece: str) -> Ranges | None:
@@ -70,21 +62,12 @@ def class_of(piece: str) -> Ranges | None:
     return characters.read(str(operator), argument)
 
 
-def _told(pattern: str, *, is_negated: bool) -> str:
-    found = _written(pattern, is_negated)
-    if isinstance(found, UnreadError):
-        raise found
-    return found
-
-
 @functools.lru_cache(512)
-def _written(pattern: str, is_negated: bool) -> str | UnreadError:  # noqa: FBT001 - a cache's
+def _written(pattern: str) -> str | UnreadError:
     made = _Automaton()
     try:
-        first = made.searched(pattern)
-        if is_negated:
-            first = made.state(_NOT_AHEAD, first, made.anything)
-        return f"^{regexes.written(*_smallest(made, first), most=_MOST_CHARACTERS)}$"
+        table, may_end = _smallest(made, made.searched(pattern))
+        return f"^{regexes.written(table, may_end, most=_MOST_CHARACTERS)}$"
     except UnreadError as error:
         return error
     except regexes.TooLongError:

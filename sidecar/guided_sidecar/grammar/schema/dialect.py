@@ -8,10 +8,10 @@ the other, and a format that one of them does not know was a refusal.
 import re
 from typing import Any, Final
 
-from guided_contract.errors import ErrorCode, GuidedError
 from guided_grammar.json_schema.keywords import KEYWORDS, OF_TYPE
 from guided_grammar.json_schema.subschemas import JsonPath
 from guided_sidecar.grammar.schema import formats
+from guided_sidecar.grammar.schema.faults import unsupported
 from guided_sidecar.grammar.schema.origins import Said
 
 Schema = dict[str, Any]
@@ -47,16 +47,14 @@ def read(part: Schema, draft: int, path: JsonPath) -> Said:
         grammar_unsupported: it has a keyword that only one library knows.
     """
     if PRIVATE in part:
-        where = str(JsonPath(path, PRIVATE))
-        message = f"{where}: {PRIVATE} is not supported in a schema"
-        raise GuidedError(ErrorCode.GRAMMAR_UNSUPPORTED, message, path=where)
+        raise unsupported(JsonPath(path, PRIVATE), f"{PRIVATE} is not supported in a schema")
     if draft < 2019 and "$ref" in part:
         return Said({"$ref": part["$ref"]})  # what stands beside it says nothing there
     said = Said(
         {
             keyword: value
             for keyword, value in part.items()
-            if (known := KEYWORDS.get(keyword)) and known.since <= draft <= known.until
+            if (known := KEYWORDS.get(keyword)) and known.since <= draft
         }
     )
     if said.get("not") in ({}, True):

@@ -8,21 +8,43 @@ from guided_grammar.json_schema import keywords
 from guided_grammar.json_schema.subschemas import ROOT
 from guided_sidecar.grammar.schema.listed import meeting, values
 from guided_sidecar.grammar.schema.origins import Said
-from guided_sidecar.grammar.schema.writing import TYPES, Schema, Writer
 
+Schema = dict[str, Any]
+
+TYPES: Final = frozenset(["array", "boolean", "null", "number", "object", "string"])
 _DEEPEST: Final = 12
 _MOST_LOOKS: Final = 20_000
-_LENGTHS: Final = {"array": ("minItems", "maxItems"), "string": ("minLength", "maxLength")}
+_NAMED: Final = {
+    bool: "boolean",
+    int: "number",
+    float: "number",
+    str: "string",
+    list: "array",
+    dict: "object",
+}
 
 
 def types(said: Schema) -> frozenset[str]:
     """Return the types that a schema's own keywords let through, an integer as a number."""
-    named = said.get("type")
-    found = TYPES
+    named, found = said.get("type"), TYPES
     if named is not None:
-        found = frozenset("number" if name == "integer" else name for name in _listed(named))
+        names = [named] if isinstance(named, str) else named
+        found = frozenset("number" if name == "integer" else name for name in names)
     listed = values(said)
-    return found if listed is None else found & {_type(value) for value in listed}
+    return found if listed is None else found & {_NAMED.get(type(value), "null") for value in listed}
+
+
+def either(found: list[Any]) -> Any:
+    """Return alternatives as one schema; False: there are none."""
+    if not found:
+        return False
+    return found[0] if len(found) == 1 else {"anyOf": found}
+
+
+def other_types(said: Schema, kind: str) -> list[Any]:
+    """Return the values of a schema's types but one, as an alternative to what is asked of that one."""
+    others = sorted(types(said) - {kind})
+    return [{"type": others}] if others else []
 
 
 def text(value: Any) -> str:
@@ -39,7 +61,7 @@ def text(value: Any) -> str:
 class Judge:
     """Compares the parts of one schema as written."""
 
-    def __init__(self, reader: Writer) -> None:
+    def __init__(self, reader: Any) -> None:
         self._reader = reader
         self._looks = 0
         self._wholes: dict[int, Schema] = {}
@@ -52,7 +74,7 @@ class Judge:
             return True
         if any(types(one) != {"object"} for one in said):
             return False
-        shared = set.intersection(*map(_required, said))
+        shared = set.intersection(*(set(one.get("required", ())) for one in said))
         return any(_share_none(self._values_of(one, name) for one in said) for name in sorted(shared))
 
     def _values_of(self, said: Schema, name: str) -> list[Any] | None:
@@ -75,21 +97,9 @@ class Judge:
             for said, there in ((first, other), (second, one))
         )
 
-    def types(self, part: Schema) -> frozenset[str]:
-        """Return the types that a schema lets through, as far as that is plain to see."""
-        found: frozenset[str] = self._whole(self._reader.said(part, ROOT))["type"]
-        return found
-
-    def required(self, part: Schema) -> set[str]:
-        """Return the names that each object must have that meets a schema, as far as that is plain to see."""
-        names: set[str] = self._whole(self._reader.said(part, ROOT))["required"]
-        return names
-
     def _parts_apart(self, said: Schema, other: Any, depth: int, among: frozenset[str]) -> bool:
         """Return whether what a schema refers to or is made of is apart from another."""
-        together = [*said.get("allOf", ())]
-        if "$ref" in said:
-            together.append(self._reader.follow(said, "$ref", ROOT))
+        together = [*said.get("allOf", ()), *([self._reader.follow(said, ROOT)] if "$ref" in said else ())]
         if any(self.are_apart(part, other, depth, among) for part in together):
             return True
         return any(
@@ -104,10 +114,7 @@ class Judge:
         listed, others = values(one), values(other)
         if listed is not None and others is not None:
             return {text(value) for value in listed}.isdisjoint(map(text, others))
-        if all(
-            self._objects_apart(one, other, depth) if kind == "object" else _lengths_apart(kind, one, other)
-            for kind in shared
-        ):
+        if shared == {"object"} and self._objects_apart(one, other, depth):
             return True
         return self._meeting(listed, other) == [] or self._meeting(others, one) == []
 
@@ -118,23 +125,24 @@ class Judge:
 
     def _objects_apart(self, one: Schema, other: Schema, depth: int) -> bool:
         if any(
-            _lacks(there, name) for here, there in ((one, other), (other, one)) for name in _required(here)
+            _lacks(here, name)
+            for here, there in ((one, other), (other, one))
+            for name in self._whole(there)["required"]
         ):
-            return True
-        # As with a discriminator: a property that both require, and that differs.
+            return True  # a name that one requires and the other, closed, has not
         one, other = self._whole(one), self._whole(other)
         return any(
             self.are_apart(one["properties"][name], other["properties"][name], depth)
-            for name in _required(one) & _required(other)
-            if name in one.get("properties", {}) and name in other.get("properties", {})
+            for name in one["required"] & other["required"] & one["properties"].keys()
+            if name in other["properties"]
         )
 
     def _whole(self, said: Schema, depth: int = 0) -> Schema:
         """Return what a schema says of types and names together with its parts and its reference."""
         if id(said) not in self._wholes:
-            found: Schema = {"type": types(said), "required": _required(said)}
+            found: Schema = {"type": types(said), "required": set(said.get("required", ()))}
             found["properties"] = dict(said.get("properties", {}))
-            reference = [self._reader.follow(said, "$ref", ROOT)] if "$ref" in said else []
+            reference = [self._reader.follow(said, ROOT)] if "$ref" in said else []
             for part in [*said.get("allOf", ()), *reference] if depth < _DEEPEST else ():
                 if isinstance(part, dict):
                     inner = self._whole(self._reader.said(part, ROOT), depth + 1)
@@ -157,10 +165,6 @@ def _share_none(lists: Iterable[list[Any] | None]) -> bool:
     return True
 
 
-def _required(said: Schema) -> set[str]:
-    return set(said.get("required", ()))
-
-
 def _lacks(said: Schema, name: str) -> bool:
     """Return whether an object can have no property of a name."""
     properties = said.get("properties", {})
@@ -168,22 +172,3 @@ def _lacks(said: Schema, name: str) -> bool:
         return properties[name] is False
     begun = tuple(keywords.beginning(pattern) or "" for pattern in said.get("patternProperties", ()))
     return said.get("additionalProperties") is False and not name.startswith(begun)
-
-
-def _lengths_apart(kind: str, one: Schema, other: Schema) -> bool:
-    """Return whether all values of a type are longer by one schema than by the other."""
-    if kind not in _LENGTHS:
-        return False
-    least, most = _LENGTHS[kind]
-    return any(
-        here.get(least, 0) > there.get(most, float("inf")) for here, there in ((one, other), (other, one))
-    )
-
-
-def _listed(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else [value]
-
-
-def _type(value: Any) -> str:
-    names = {bool: "boolean", int: "number", float: "number", str: "string", list: "array", dict: "object"}
-    return names.get(type(value), "null")

@@ -6,6 +6,7 @@ from typing import Final
 
 from guided_contract.errors import ErrorCode, GuidedError
 from guided_grammar.json_schema import subschemas
+from guided_grammar.json_schema.subschemas import JsonPath
 
 MOST: Final = 10  # that are told at once
 _MOST_LOOKED_AT: Final = 200
@@ -17,6 +18,11 @@ def fault(path: str, reason: str, code: ErrorCode = ErrorCode.GRAMMAR_INVALID) -
     """Return one fault, in the form `path: reason`; a long path is shortened there."""
     where = path if len(path) <= _MOST_PATH else f"{path[: _MOST_PATH // 2]}…{path[-_MOST_PATH // 2 :]}"
     return GuidedError(code, f"{where}: {reason}", path=path)
+
+
+def unsupported(path: JsonPath, reason: str) -> GuidedError:
+    """Return the refusal of a keyword that is not enforced."""
+    return fault(str(path), reason, ErrorCode.GRAMMAR_UNSUPPORTED)
 
 
 def refuse(found: Iterable[GuidedError]) -> None:

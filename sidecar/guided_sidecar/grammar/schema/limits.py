@@ -33,7 +33,6 @@ _QUOTED: Final = re.compile(r'"(?:[^"\\\n]|\\.)*"')
 _MOST_COUNT: Final = (1 << 31) - 1
 _MOST_COUNT_DIGITS: Final = len(str(_MOST_COUNT))
 _LONE_SURROGATE: Final = re.compile("[\ud800-\udfff]")
-_COUNTED: Final = frozenset(["properties", "patternProperties", "enum", "pattern"])
 
 
 def canonical(kind: Kind, spec: str, limits: CompileConfig) -> str:
@@ -139,13 +138,10 @@ def _excesses(schema: Json, limits: CompileConfig, base: JsonPath = ROOT) -> Ite
     properties = 0
     for place in subschemas.walk(schema):
         for keyword, value in place.schema.items():
-            if keyword not in _COUNTED:
-                continue
             at = partial(_path, base, place, keyword)
             if keyword in ("properties", "patternProperties") and isinstance(value, dict):
-                is_first = properties <= limits.max_properties
-                properties += len(value)
-                if is_first:
+                before, properties = properties, properties + len(value)
+                if before <= limits.max_properties:
                     yield from _excess(properties, limits.max_properties, "properties", at)
             elif keyword == "enum" and isinstance(value, list):
                 yield from _excess(len(value), limits.max_enum, "values", at)
@@ -165,26 +161,14 @@ def _excess(count: int, most: int, what: str, at: Callable[[], str | None]) -> I
         yield GuidedError(ErrorCode.GRAMMAR_TOO_LARGE, message, path=path)
 
 
-def _may_exceed(text: str, limits: CompileConfig) -> bool:
-    """Return whether a text, as json.dumps writes it, has room for more than a limit of what it holds."""
-    # Each property has a colon behind its name, each value of an enum but one a comma before it.
-    return (
-        text.count(":") > limits.max_properties
-        or text.count(",") >= limits.max_enum
-        or len(text) > limits.max_regex_chars
-    )
-
-
 def _schema(spec: str, limits: CompileConfig) -> str:
     value = _json(spec, "the JSON schema", limits)
     if not isinstance(value, dict | bool):
         raise GuidedError(
             ErrorCode.GRAMMAR_INVALID, "a JSON schema must be an object, true or false", path="$"
         )
-    text = json.dumps(value)
-    if _may_exceed(text, limits):
-        faults.refuse(_excesses(value, limits))
-    return text
+    faults.refuse(_excesses(value, limits))
+    return json.dumps(value)
 
 
 def _choice(spec: str, limits: CompileConfig) -> str:
@@ -202,10 +186,8 @@ def _structural_tag(spec: str, limits: CompileConfig) -> str:
     value = _json(spec, "the structural tag", limits)
     if not isinstance(value, dict):
         raise GuidedError(ErrorCode.GRAMMAR_INVALID, "a structural tag must be a JSON object", path="$")
-    text = json.dumps(value)
-    if _may_exceed(text, limits):
-        subschemas.with_each_of_tag(value, lambda way, schema: faults.refuse(_excesses(schema, limits, way)))
-    return text
+    subschemas.with_each_of_tag(value, lambda way, schema: faults.refuse(_excesses(schema, limits, way)))
+    return json.dumps(value)
 
 
 def _regex(spec: str, limits: CompileConfig) -> str:

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import jsonschema
 
-from guided_sidecar.grammar.schema.writing import Schema
+Schema = dict[str, Any]
 
 _LISTS: Final = frozenset(["const", "enum"])
 _MOST_WORK: Final = 1 << 18  # characters of the schema, for each value

@@ -6,7 +6,7 @@ the same, it takes less. `form` writes each schema with the words of draft 2020-
 ==================================  ========================================================================
 written                             normal form
 ==================================  ========================================================================
-$ref of any kind                    $ref to #, or to a key of $defs or definitions
+$ref                                $ref to #, or to a key of $defs
 enum, const beside other keywords   enum of the values that meet them
 oneOf                               anyOf, where its branches are plainly apart
 dependentRequired, -Schemas         anyOf of the name's absence, and of what it asks for
@@ -16,49 +16,35 @@ pattern with lookahead              allOf of patterns without it
 ==================================  ========================================================================
 """
 
+import itertools
+import math
+from collections.abc import Iterable
 from typing import Any, Final
 
-from guided_grammar.json_schema import subschemas
-from guided_grammar.json_schema.keywords import KEYWORDS, NORMAL_LISTS, NORMAL_MAPS, NORMAL_SINGLE
+from guided_contract.errors import ErrorCode
+from guided_grammar.json_schema.keywords import NORMAL_FORM, NORMAL_LISTS, NORMAL_MAPS, NORMAL_SINGLE
 from guided_grammar.json_schema.subschemas import ROOT, JsonPath
-from guided_sidecar.grammar.schema import (
-    arrays,
-    branches,
-    dialect,
-    disjoint,
-    far_numbers,
-    listed,
-    objects,
-)
-from guided_sidecar.grammar.schema.faults import fault
+from guided_sidecar.grammar.schema import dialect, disjoint, far_numbers, listed, objects, patterns, unions
+from guided_sidecar.grammar.schema.faults import fault, unsupported
 from guided_sidecar.grammar.schema.origins import Form, Origin, Said
 from guided_sidecar.grammar.schema.references import References
-from guided_sidecar.grammar.schema.writing import (
-    Schema,
-    conditions,
-    size,
-    too_many,
-    unsupported,
-)
 
-_MOST_LOOKS: Final = 1 << 13  # at parts of the schema, and
-_LOOKS: Final = 16  # for each of them
-_MOST_PARTS: Final = 1 << 16  # of the normal form, where some of it stands in several places
-_DEEPEST: Final = 200
-_COUNTED: Final = frozenset(["maxItems", "minItems", "multipleOf"])
-_REFERENCES: Final = frozenset(["$dynamicRef", "$recursiveRef", "$ref"])
-_IN_PARTS: Final = "it is not enforced beside what evaluates the same value in parts"
+Schema = dict[str, Any]
+
+_LONGEST_CHAIN: Final = 32  # of references that lead to references
+_MOST_ARRAYS: Final = 512
+_IN_PARTS: Final = "it is not supported beside $ref, allOf, anyOf, oneOf or dependencies"
 _REFUSED: Final = {
+    "$dynamicRef": "`$dynamicRef` is not supported",
+    "$recursiveRef": "`$recursiveRef` is not supported",
     "contains": "`contains` is not supported",
     "if": "`if` with `then` or `else` is not supported",
     "not": "`not` with this schema is not supported",
     "unevaluatedItems": _IN_PARTS,
     "unevaluatedProperties": _IN_PARTS,
 }
-# Words of the form that may need others beside them, and what are no words of it.
-_REWRITTEN: Final = {"$ref", "maxProperties", "minProperties", "pattern", "uniqueItems"}.union(
-    keyword for keyword, one in KEYWORDS.items() if not one.is_normal
-)
+# Of these, what others write.
+_WRITTEN_APART: Final = frozenset(["$ref", "maxProperties", "minProperties", "pattern", "uniqueItems"])
 
 
 def form(schema: Any) -> Any:
@@ -75,44 +61,33 @@ def read(schema: Any) -> Form:
         grammar_unsupported, with the path of a keyword that cannot be written so.
     """
     try:
-        return _Normaliser(schema if isinstance(schema, dict) else {"allOf": [schema]}).read()
+        return Writer(schema if isinstance(schema, dict) else {"allOf": [schema]}).read()
     except RecursionError:
-        raise too_many(ROOT) from None
+        raise fault("$", "the schema is nested too deeply", ErrorCode.GRAMMAR_TOO_LARGE) from None
 
 
-class _Normaliser:
-    """Writes one schema; disjoint.py reads it through the same references."""
+class Writer:
+    """Writes one schema; the modules of single keywords read the schema as written through it."""
 
     def __init__(self, root: Schema) -> None:
         self._root = root
         self.draft = dialect.of(root)
-        self.references = References(root)
-        self._waiting: list[tuple[Any, Schema, JsonPath]] = []
-        self._looks_left = _MOST_LOOKS + _LOOKS * len(subschemas.within(root))
-        self._depth = 0
-        self._is_rewritten = False  # whether some of what was written may stand in several places
+        self._references = References(root)
+        self._names: dict[int, str] = {}
+        self._waiting: list[tuple[str, Any, JsonPath]] = []
         self._said: dict[int, Said] = {}
         self._origins: dict[int, Origin] = {}
         self._narrowed: list[str] = []
 
     def read(self) -> Form:
+        """Return the normal form of the whole."""
         written = self.write(self._root, ROOT)
         written = dict(written) if isinstance(written, dict) else {} if written else {"enum": []}
         self._note(written, ROOT, self.said(self._root, ROOT))
         while self._waiting:
-            (keyword, name), target, path = self._waiting.pop()
-            written.setdefault(keyword, {})[name] = self.write(target, path)
-        if self._is_rewritten and size(written) > _MOST_PARTS:
-            raise too_many(ROOT)
-        made = Form(written, self._origins, self._narrowed)
-        far = {id(part): one for part in subschemas.within(written) if (one := far_numbers.move(part))}
-        for place in subschemas.walk(written) if far else ():
-            if (one := far.get(id(place.schema))) is not None:
-                at = made.of_part(place, one.keyword)
-                if one.reason is not None:
-                    raise fault(at, one.reason, one.code)
-                made.narrowed.append(at)
-        return made
+            name, target, path = self._waiting.pop()
+            written.setdefault("$defs", {})[name] = self.write(target, path)
+        return Form(written, self._origins, self._narrowed)
 
     def also(self, written: Schema, other: Any, path: JsonPath) -> None:
         """Ask for another schema, too, that a keyword at a path stands for."""
@@ -125,109 +100,112 @@ class _Normaliser:
 
     def said(self, part: Schema, path: JsonPath) -> Said:
         """Return what a part of the schema as written asserts; see dialect.read."""
-        self._looks_left -= 1
-        if self._looks_left < 0:
-            raise too_many(path)
         if id(part) not in self._said:
             said = self._said[id(part)] = dialect.read(part, self.draft, path)
             said.part = part
         return self._said[id(part)]
 
+    def follow(self, part: Schema, path: JsonPath) -> Any:
+        """Return what the reference of a part names."""
+        return self._references.target(part.part if isinstance(part, Said) else part, path)[0]
+
+    def resolved(self, part: Any, path: JsonPath) -> Any:
+        """Return a part, or what it leads to where it is a reference alone."""
+        for _ in range(_LONGEST_CHAIN):
+            if not isinstance(part, dict) or self.said(part, path).keys() != {"$ref"}:
+                return part
+            part = self.follow(part, path)
+        raise unsupported(path, "its references lead to no schema")
+
     def write(self, part: Any, path: JsonPath) -> Any:
         """Return the normal form of a part."""
         if not isinstance(part, dict):
             return part
-        if self._depth > _DEEPEST:
-            raise too_many(path)
-        self._depth += 1
-        try:
-            said = self.said(part, path)
-            for keyword in said.narrowed:
-                self.narrow(JsonPath(path, keyword))
-            written = self._written(said, path)
-            self._note(written, path, said)
-            return written
-        finally:
-            self._depth -= 1
+        said = self.said(part, path)
+        for keyword in said.narrowed:
+            self.narrow(JsonPath(path, keyword))
+        values = listed.kept(said, self.draft)
+        written = _flat({"enum": values} if values is not None else self._written(said, path))
+        self._note(written, path, said)
+        return written
 
     def _note(self, written: Any, path: JsonPath, said: Said) -> None:
         if isinstance(written, dict):
             self._origins.setdefault(id(written), Origin(path, said, written))
 
-    def _written(self, said: Said, path: JsonPath) -> Any:
-        values = listed.kept(said, self.draft)
-        if values is not None:
-            return _flat({"enum": values})
-        written: Schema = {}
-        for keyword, value in said.items():
-            if keyword in NORMAL_SINGLE:
-                written[keyword] = self.write(value, said.at(path, keyword))
-            elif keyword in NORMAL_LISTS:
-                at = said.at(path, keyword)
-                written[keyword] = [self.write(one, JsonPath(at, i)) for i, one in enumerate(value)]
-            elif keyword in NORMAL_MAPS:
-                at = JsonPath(path, keyword)
-                written[keyword] = {name: self.write(one, JsonPath(at, name)) for name, one in value.items()}
-                if keyword == "patternProperties":
-                    written[keyword] = objects.by_pattern(written[keyword], at)
-            elif keyword not in _REWRITTEN:
-                written[keyword] = value
-        if not _REWRITTEN.isdisjoint(said):
-            self._rewrite(said, written, path)
-        if not _COUNTED.isdisjoint(written):
-            far_numbers.count(self, written, path)
-        return _flat(written)
-
-    def _rewrite(self, said: Said, written: Schema, path: JsonPath) -> None:
-        self._is_rewritten = True
-        if refused := sorted(said.keys() & _REFUSED.keys()):
-            raise unsupported(said.at(path, refused[0]), _REFUSED[refused[0]])
-        for keyword in sorted(said.keys() & _REFERENCES):
-            self._refer(said, keyword, written, JsonPath(path, keyword))
+    def _written(self, said: Said, path: JsonPath) -> Schema:
+        for keyword, reason in _REFUSED.items():
+            if keyword in said:
+                raise unsupported(said.at(path, keyword), reason)
+        written = {
+            keyword: self._value(keyword, value, said.at(path, keyword))
+            for keyword, value in said.items()
+            if keyword in NORMAL_FORM and keyword not in _WRITTEN_APART
+        }
+        if "$ref" in said:
+            self._refer(said, written, JsonPath(path, "$ref"))
         if "pattern" in said:
-            self._match(said["pattern"], written, said.at(path, "pattern"))
+            at = said.at(path, "pattern")
+            *others, written["pattern"] = patterns.conditions(said["pattern"], at)
+            for other in others:
+                self.also(written, {"pattern": other}, at)
         types = disjoint.types(said)
         if "object" in types:
-            objects.name(self, said, written, path)
-            objects.depend(self, said, written, path)
-            objects.count(self, said, written, path)
-        if "array" in types:
-            arrays.differ(self, said, written, path)
+            objects.write(self, said, written, path)
+        if "array" in types and said.get("uniqueItems") is True and said.get("maxItems", 2) > 1:
+            self._differ(said, written, path)
         if "oneOf" in said:
-            branches.choose(self, said, written, path)
+            unions.choose(self, said, written, path)
+        far_numbers.bound(self, said, written, path)
+        return written
 
-    def follow(self, part: Schema, keyword: str, path: JsonPath) -> Any:
-        """Return what a reference names."""
-        return self.references.target(part.part if isinstance(part, Said) else part, keyword, path)
+    def _value(self, keyword: str, value: Any, path: JsonPath) -> Any:
+        if keyword in NORMAL_SINGLE:
+            return self.write(value, path)
+        if keyword in NORMAL_LISTS:
+            return [self.write(one, JsonPath(path, index)) for index, one in enumerate(value)]
+        if keyword in NORMAL_MAPS:
+            return {name: self.write(one, JsonPath(path, name)) for name, one in value.items()}
+        return value
 
-    def resolved(self, part: Any, path: JsonPath) -> Any:
-        """Return a part, or what it leads to where it is a reference alone."""
-        while isinstance(part, dict) and self.said(part, path).keys() == {"$ref"}:
-            part = self.follow(part, "$ref", path)
-        return part
-
-    def _refer(self, said: Schema, keyword: str, written: Schema, path: JsonPath) -> None:
-        target = self.follow(said, keyword, path)
+    def _refer(self, said: Said, written: Schema, path: JsonPath) -> None:
+        target, where = self._references.target(said.part, path)
         if isinstance(target, bool):
             if not target:
                 self.also(written, False, path)
-            return
-        if target is self._root:
-            reference: Schema = {"$ref": "#"}
+        elif target is self._root:
+            written["$ref"] = "#"
         else:
-            name, is_new = self.references.name(target, said[keyword])
-            if is_new:
-                self._waiting.append((name, target, self.references.path(target, said[keyword], path)))
-            reference = {"$ref": f"#/{name[0]}/{name[1]}"}
-        if "$ref" in written:
-            self.also(written, reference, path)
-        else:
-            written |= reference
+            if id(target) not in self._names:
+                self._names[id(target)] = f"d{len(self._names)}"
+                self._waiting.append((self._names[id(target)], target, where))
+            written["$ref"] = f"#/$defs/{self._names[id(target)]}"
 
-    def _match(self, pattern: str, written: Schema, path: JsonPath) -> None:
-        *others, written["pattern"] = conditions(pattern, path)
-        for other in others:
-            self.also(written, {"pattern": other}, path)
+    def _differ(self, said: Said, written: Schema, path: JsonPath) -> None:
+        """Write uniqueItems over a few values as arrays of them, or leave it to ranks."""
+        at = JsonPath(path, "uniqueItems")
+        items = self.resolved(said.get("items", True), at) if "prefixItems" not in said else True
+        found = listed.kept(self.said(items, at), self.draft) if isinstance(items, dict) else None
+        if found is None:
+            written["uniqueItems"] = True
+            return
+        values = list({disjoint.text(value): value for value in found}.values())
+        sizes = range(said.get("minItems", 0), min(said.get("maxItems", len(values)), len(values)) + 1)
+        draw: Any = itertools.permutations
+        if _are_many(math.perm(len(values), size) for size in sizes):
+            draw = itertools.combinations  # in the enum's order
+            self.narrow(at)
+        if _are_many(math.comb(len(values), size) for size in sizes):
+            raise unsupported(at, f"items have {len(values)} values, and too many arrays hold each once")
+        arrays = [list(chosen) for size in sizes for chosen in draw(values, size)]
+        for keyword in ("items", "minItems", "maxItems"):
+            written.pop(keyword, None)
+        self.also(written, disjoint.either([*disjoint.other_types(said, "array"), {"enum": arrays}]), at)
+
+
+def _are_many(counts: Iterable[int]) -> bool:
+    """Return whether they are too many together; later ones, of thousands of digits, are not counted then."""
+    return any(total > _MOST_ARRAYS for total in itertools.accumulate(counts))
 
 
 def _flat(written: Schema) -> Any:

@@ -4,7 +4,6 @@ What is refused of a form is told by its author's keyword. That no value meets a
 only where the form takes all that the schema does.
 """
 
-import itertools
 import re
 from typing import Any, Final, NamedTuple
 
@@ -98,7 +97,7 @@ class Form(NamedTuple):
             return error
         told = [fault(path, PARTLY, ErrorCode.GRAMMAR_UNSUPPORTED) for path in self.narrowed]
         found = [moved(one, self.path) for one in told]
-        return max(found, key=lambda one: _nearness(one.path or "$", where), default=error)
+        return max(found, key=lambda one: _shared(one.path or "$", where), default=error)
 
     def _of_keyword(self, origin: Origin, rest: str) -> str:
         """Return the path of the keyword that what is left of a path begins with."""
@@ -116,7 +115,8 @@ class Form(NamedTuple):
         return known[-1] if known else origin.path
 
 
-def _nearness(path: str, there: str) -> tuple[int, int]:
-    """Return how many characters two paths begin alike with, and how short the first is."""
-    shared = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(path, there, strict=False))
-    return sum(1 for _ in shared), -len(path)
+def _shared(path: str, there: str) -> int:
+    """Return how many characters two paths begin alike with."""
+    return next(
+        (i for i, (one, other) in enumerate(zip(path, there, strict=False)) if one != other), len(path)
+    )

@@ -9,31 +9,21 @@ import warnings
 from collections.abc import Collection, Iterator
 from typing import Any, Final
 
+from guided_grammar.json_schema.subschemas import ROOT, JsonPath
 from guided_sidecar.grammar.schema import automata, characters
 from guided_sidecar.grammar.schema.automata import EMPTY_CLASSES
 from guided_sidecar.grammar.schema.characters import PIECE, escaped
+from guided_sidecar.grammar.schema.faults import unsupported
 
 _LOOKAROUND: Final = re.compile(r"\(\?(?:=|!|<=|<!)")
 _AHEAD: Final = re.compile(r"\^\(\?([=!])")
 _BACK_REFERENCE: Final = re.compile(r"\\(?:[1-9]|k<)")
 _PLAIN: Final = re.compile(r"(?:[^\\^$.|?*+()\[\]{}]|\\[^\w\s])*")
 _ESCAPE: Final = re.compile(r"\\(.)")
-# What Python's regexes have in other words than ECMA's.
-_ECMA: Final = tuple(
-    (re.compile(written), meant)
-    for written, meant in (
-        (r"\(\?<(?![=!])", "(?P<"),
-        (r"\\[pP]\{[^{}]*\}", r"\\w"),
-        (r"\\(?:c[A-Za-z]|u\{[0-9a-fA-F]+\})", "c"),
-        (r"\[\^\]", "."),
-        (r"\[\]", "(?!)"),
-    )
-)
-# What Python alone refuses.
-_PYTHONS_LIMITS: Final = re.compile(
-    r"look-behind requires|missing \{|repetition number is too large|bad escape \\|undefined character name|"
-    r"bad character range (?:\\[dDsSwW]-|.*-\\[dDsSwW])|missing (?:-, )?:|unknown (?:flag|extension)|"
-    r"global flags|group reference|open group|redefinition"
+# What is wrong in any dialect, in Python's words.
+_BROKEN: Final = re.compile(
+    r"missing \), |missing >|unbalanced paren|unterminated character set|nothing to repeat|"
+    r"min repeat|multiple repeat|bad escape \(end|bad character range [^\\]-[^\\] |unexpected end"
 )
 _ANY: Final = r"[\s\S]"
 # What libraries read otherwise than ECMA, outside of classes and within them.
@@ -99,47 +89,39 @@ def _listed(alternatives: str) -> frozenset[str] | None:
 
 def broken(pattern: str) -> str | None:
     """Return why a text is no regular expression, neither ECMA's nor any library's; None: it may be one."""
-    if _fault(pattern) is None:
-        return None
-    for written, meant in _ECMA:
-        pattern = written.sub(meant, pattern)
-    said = _fault(pattern)
-    return None if said is None or _PYTHONS_LIMITS.search(said) else said
-
-
-def _fault(pattern: str) -> str | None:
-    """Return what is wrong with a regular expression of Python's."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of what a regex may mean in a later Python
-            re.compile(pattern)
-    except re.error as error:
-        return str(error)
-    except (OverflowError, RecursionError, ValueError):  # a number of thousands of digits, too
-        return None
-    return None
+    said = ""
+    for text in (pattern, "".join(EMPTY_CLASSES.get(piece, piece) for piece in PIECE.findall(pattern))):
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # of what a regex may mean in a later Python
+                re.compile(text)
+        except re.error as error:
+            said = str(error)
+        except (OverflowError, RecursionError, ValueError):  # a number of thousands of digits, too
+            return None
+        else:
+            return None
+    return said if _BROKEN.search(said) else None
 
 
 class PatternError(Exception):
     """A pattern has no meaning that a library enforces; the message says why."""
 
 
-def conditions(pattern: str) -> list[str]:
+def conditions(pattern: str, path: JsonPath = ROOT) -> list[str]:
     """Return patterns without lookaround that together mean a pattern.
 
     Raises
     ------
-    PatternError
-        There are none.
+    GuidedError
+        grammar_unsupported, with the pattern's path: there are none.
     """
     if _BACK_REFERENCE.search(pattern.replace("\\\\", "")):
-        raise PatternError("a back reference cannot be enforced")
-    if not _LOOKAROUND.search(pattern):
-        return [_exact(pattern)]
+        raise unsupported(path, "a back reference cannot be enforced")
     try:
-        return [_exact(each) for each in _apart(pattern)]
-    except automata.UnreadError as error:
-        raise PatternError(str(error)) from error
+        return [_exact(each) for each in (_apart(pattern) if _LOOKAROUND.search(pattern) else [pattern])]
+    except (PatternError, automata.UnreadError) as error:
+        raise unsupported(path, str(error)) from error
 
 
 def _apart(pattern: str) -> Iterator[str]:
@@ -152,7 +134,7 @@ def _apart(pattern: str) -> Iterator[str]:
         if rest.startswith(("*", "+", "?", "{")):
             break
         if found[1] == "!":
-            yield automata.opposite(inner)
+            yield automata.without_lookaround(f"^(?!{inner})")
         else:
             yield automata.without_lookaround(inner) if _LOOKAROUND.search(inner) else inner
         pattern = f"^{rest}"

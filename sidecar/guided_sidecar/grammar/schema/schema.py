@@ -10,7 +10,7 @@ from jsonschema.exceptions import best_match
 
 from guided_contract.errors import ErrorCode, GuidedError
 from guided_grammar.json_schema import subschemas
-from guided_grammar.json_schema.subschemas import Place
+from guided_grammar.json_schema.subschemas import JsonPath, Place
 from guided_sidecar.grammar.schema import faults, metaschema, patterns
 from guided_sidecar.grammar.schema.faults import fault
 from guided_sidecar.grammar.schema.limits import shown
@@ -24,85 +24,50 @@ _NAMED_TYPES: Final = {
     "object": "an object",
     "string": "a string",
 }
-_MOST_ERRORS: Final = 2000  # that are looked for: a long schema has more, and each takes 0.2 ms
+_MOST_ERRORS: Final = 400  # that are looked for: a long schema has more, and each takes 0.5 ms
 _EXCLUSIVE: Final = ("exclusiveMaximum", "exclusiveMinimum")
-_NAMES: Final = ("dependencies", "dependentRequired", "required", "type")
-_DOUBTFUL: Final = frozenset({"$ref", "pattern", "patternProperties"})
 
 
 def check(schema: Any) -> None:
-    """Check a schema against its metaschema (that of $schema, or draft 2020-12), references and patterns.
+    """Check a schema against its metaschema (that of $schema, or draft 2020-12), and its patterns.
 
     Raises
     ------
     GuidedError
-        grammar_invalid, or grammar_unsupported for draft 3 and for a reference that leaves the schema. Its
-        message has up to ten lines, each `path: what is wrong there`; its path and code are the first one's.
+        grammar_invalid, or grammar_unsupported for draft 3. Its message has up to ten lines, each
+        `path: what is wrong there`; its path and code are the first one's.
     """
     validator = _dialect(schema)
     faults.refuse(_faults(schema, validator))
 
 
-def check_keywords(part: dict[str, Any], root: dict[str, Any], path: str) -> None:
+def check_part(part: dict[str, Any], root: dict[str, Any], way: JsonPath) -> None:
     """Check what a reference leads to where no schema stands, against its root's metaschema, not its own.
 
     Raises
     ------
     GuidedError
-        grammar_invalid, as `check` says it, with paths below `path`.
+        grammar_invalid, as `check` says it, with paths below `way`.
     """
     part = {**part, "$schema": root.get("$schema", metaschema.DRAFT_2020)}
-    broken = (_fault(place) for place in subschemas.walk(part) if _broken(place.schema))
-    found = itertools.chain(_of_metaschema(part, _dialect(part)), broken)
-    faults.refuse(faults.moved(one, path) for one in found)
+    faults.refuse(faults.moved(one, str(way)) for one in _faults(part, _dialect(part)))
 
 
 def _faults(schema: Any, validator: Any) -> Iterator[GuidedError]:
     yield from _of_metaschema(schema, validator)
-    parts = subschemas.within(schema)
-    has_inner_base = any("$id" in part for part in parts[1:])
-
-    def is_fine(part: dict[str, Any]) -> bool:
-        is_lost = _is_lost(schema, part, has_inner_base=has_inner_base)
-        return not (is_lost or _broken(part))
-
-    doubtful = (part for part in parts if not _DOUBTFUL.isdisjoint(part))
-    if not all(map(is_fine, doubtful)):  # only then does it matter where
-        yield from (_fault(place) for place in subschemas.walk(schema) if not is_fine(place.schema))
+    if any(map(_broken, subschemas.within(schema))):  # only then does it matter where
+        yield from (one for place in subschemas.walk(schema) if (one := _fault(place)))
 
 
 def _of_metaschema(schema: Any, validator: Any) -> Iterator[GuidedError]:
-    doubtful = metaschema.doubtful(schema)
-    if doubtful == []:
+    """Yield what its metaschema has against a schema."""
+    if metaschema.is_plainly_met(schema):
         return
-    judge = validator(validator.META_SCHEMA)
-    misnamed = {place.at(keyword): place.schema[keyword] for place, keyword in _misnamed(schema)}
-    for path, value in misnamed.items():
-        yield fault(path, f"{shown(value)} is not a list of strings")
-    if doubtful is None and not misnamed:
-        yield from _told(judge, schema, "$")
-    for place, keyword in doubtful or ():
-        if place.at(keyword) not in misnamed:
-            yield from _told(judge, {keyword: place.schema[keyword]}, place.path)
-
-
-def _told(judge: Any, schema: Any, where: str) -> Iterator[GuidedError]:
-    """Yield what a metaschema has against a schema that stands at a path."""
-    errors = itertools.islice(judge.iter_errors(schema), _MOST_ERRORS)
-    # In some dialects jsonschema looks at properties in an order of its own, which differs between processes.
+    errors = itertools.islice(validator(validator.META_SCHEMA).iter_errors(schema), _MOST_ERRORS)
+    # jsonschema looks at some properties in an order of its own, which differs between processes.
     for error in sorted(errors, key=lambda error: [str(key) for key in error.absolute_path]):
         best = best_match([error])
-        yield fault(subschemas.below(where, _path(best.absolute_path)), _reason(best))
-
-
-def _misnamed(schema: Any) -> Iterator[tuple[Place, str]]:
-    """Yield lists of names that hold anything else: jsonschema compares such items with all others."""
-    for place in subschemas.walk(schema):
-        for keyword in _NAMES:
-            value = place.schema.get(keyword)
-            lists = value.values() if isinstance(value, dict) else [value]
-            if not all(isinstance(name, str) for names in lists if isinstance(names, list) for name in names):
-                yield place, keyword
+        yield fault(_path(best.absolute_path), _reason(best))
 
 
 def _dialect(schema: Any) -> Any:
@@ -162,28 +127,13 @@ _WORDS: Final[dict[str, Callable[[Any], str]]] = {
 }
 
 
-def _is_lost(schema: Any, part: dict[str, Any], *, has_inner_base: bool) -> bool:
-    """Return whether a part's reference leaves the schema, or names nothing in it."""
-    reference = part.get("$ref")
-    if not isinstance(reference, str):
-        return False
-    if not reference.startswith("#"):  # it may name a schema inside this one; the backend finds out
-        return not has_inner_base and "$id" not in schema
-    # Below an address of its own, a schema's paths begin there: the backend finds out.
-    return reference.startswith("#/") and not has_inner_base and not _exists(schema, reference)
-
-
-def _fault(place: Place) -> GuidedError:
-    """Say what is wrong with a schema whose pattern is broken or reference lost."""
-    broken = _broken(place.schema)
-    if broken is not None:
-        reason = f"{shown(broken[1])} is not a regular expression: {patterns.broken(broken[1])}"
-        return fault(place.at(broken[0]), reason)
-    path, reference = place.at("$ref"), place.schema["$ref"]
-    if reference.startswith("#"):
-        return fault(path, f"{shown(reference)} does not exist in the schema")
-    reason = f"{shown(reference)} points outside of the schema: references are not fetched"
-    return fault(path, reason, ErrorCode.GRAMMAR_UNSUPPORTED)
+def _fault(place: Place) -> GuidedError | None:
+    if (broken := _broken(place.schema)) is None:
+        return None
+    keyword, pattern = broken
+    return fault(
+        place.at(keyword), f"{shown(pattern)} is not a regular expression: {patterns.broken(pattern)}"
+    )
 
 
 def _broken(part: dict[str, Any]) -> tuple[str, str] | None:
@@ -193,11 +143,3 @@ def _broken(part: dict[str, Any]) -> tuple[str, str] | None:
     if isinstance(part.get("pattern"), str):
         found.insert(0, ("pattern", part["pattern"]))
     return next((one for one in found if patterns.broken(one[1])), None)
-
-
-def _exists(schema: Any, pointer: str) -> bool:
-    try:
-        subschemas.referred(schema, pointer)
-    except LookupError:
-        return False
-    return True

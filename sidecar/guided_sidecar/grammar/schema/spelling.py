@@ -5,11 +5,11 @@ those of a pattern: all but the named ones, and but those of patterns that list 
 what other patterns leave over there is no pattern, and nothing is generated.
 """
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable
 from typing import Any
 
 from guided_grammar.json_schema import subschemas
-from guided_grammar.json_schema.keywords import BRANCHES, DEFINITIONS, NORMAL_MAPS, NORMAL_SINGLE
+from guided_grammar.json_schema.keywords import BRANCHES, DEFINITIONS, NORMAL_MAPS
 from guided_sidecar.grammar.schema import patterns
 
 Schema = dict[str, Any]
@@ -58,40 +58,19 @@ class _Spelling:
 
     def __init__(self, root: Schema) -> None:
         self._root = root
-        self._definitions = [
-            part
-            for keyword in DEFINITIONS
-            for part in root.get(keyword, {}).values()
-            if isinstance(part, dict)
-        ]
 
     def write(self) -> None:
         """Write all names."""
-        alone = list(self._alone())
-        together = self._together(alone)
-        for part in alone:
+        parts = [*subschemas.within(self._root)[1:], self._root]
+        compounds = filter(_is_compound, parts)
+        together = {id(one) for part in compounds for one in self._judging(part) if one is not part}
+        for part in parts:
             if id(part) in together and part is not self._root:
                 continue  # whoever refers to it says it
             if _is_compound(part) or any(id(one) in together for one in self._judging(part)):
                 self._write_beside(part)
             elif _is_open(part) and _has_names(part):
                 _write_in(part)
-
-    def _alone(self) -> Iterator[Schema]:
-        """Yield each schema that judges a value by itself."""
-        stack = [self._root, *self._definitions]
-        while stack:
-            part = stack.pop()
-            yield part
-            for one in subschemas.judging(part):
-                below = [*(one.get(keyword, True) for keyword in NORMAL_SINGLE), *one.get("prefixItems", ())]
-                below += [each for keyword in NORMAL_MAPS for each in one.get(keyword, {}).values()]
-                stack += [each for each in below if isinstance(each, dict)]
-
-    def _together(self, alone: Iterable[Schema]) -> frozenset[int]:
-        """Return what others judge together with, by identity."""
-        compounds = filter(_is_compound, alone)
-        return frozenset(id(one) for part in compounds for one in self._judging(part) if one is not part)
 
     def _judging(self, part: Schema) -> list[Schema]:
         return subschemas.judging(part, self._root)

@@ -105,20 +105,18 @@ def _unenforced(part: dict[str, Any], path: JsonPath) -> Iterator[GuidedError]:
 def _untriggered(part: dict[str, Any], path: JsonPath, ends: Sequence[Any]) -> Iterator[GuidedError]:
     """Yield what xgrammar 0.2.8 takes any text after: something else that ends free text goes on alike."""
     others = [text for text in (*part.get("excludes", ()), *ends) if isinstance(text, str)]
-    for where, longer in _triggers(part, path):
-        shared = next((text for text in others if text.startswith(longer)), None)
-        if shared is not None:
+    found: dict[str, tuple[str, ...]]
+    if part["type"] == "dispatch":
+        found = {f"{path}.rules[{number}][0]": (text,) for number, (text, _) in enumerate(part["rules"])}
+    else:
+        begins = [tag["begin"] for tag in part["tags"] if isinstance(tag["begin"], str)]
+        found = {
+            f"{path}.triggers[{number}]": tuple(
+                begin[: len(text) + 1] for begin in begins if begin.startswith(text) and begin != text
+            )
+            for number, text in enumerate(part["triggers"])
+        }
+    for where, longer in found.items():
+        if shared := next((text for text in others if text.startswith(longer)), None):
             reason = f"what follows is not enforced beside {shared!r:.60}, which begins as it does"
             yield faults.fault(where, reason, ErrorCode.GRAMMAR_UNSUPPORTED)
-
-
-def _triggers(part: dict[str, Any], path: JsonPath) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Yield the path of each text that ends free text, and how what else ends it must not begin."""
-    if part["type"] == "dispatch":
-        for number, (text, _) in enumerate(part["rules"]):
-            yield str(JsonPath(JsonPath(JsonPath(path, "rules"), number), 0)), (text,)
-        return
-    begins = [tag["begin"] for tag in part["tags"] if isinstance(tag["begin"], str)]
-    for number, trigger in enumerate(part["triggers"]):
-        longer = {begin[: len(trigger) + 1] for begin in begins if begin.startswith(trigger)}
-        yield str(JsonPath(JsonPath(path, "triggers"), number)), tuple(longer - {trigger})

@@ -1,0 +1,29 @@
+"""oneOf as anyOf, where its branches are plainly apart."""
+
+import itertools
+from typing import Any, Final
+
+from guided_grammar.json_schema.subschemas import JsonPath
+from guided_sidecar.grammar.schema.disjoint import Judge, types
+from guided_sidecar.grammar.schema.faults import unsupported
+from guided_sidecar.grammar.schema.origins import Said
+
+_MOST_COMPARED: Final = 128  # each with all others
+
+
+def choose(writer: Any, said: Said, written: dict[str, Any], path: JsonPath) -> None:
+    """Write oneOf as anyOf, or refuse the first branch that another one may overlap."""
+    at, branches = JsonPath(path, "oneOf"), said["oneOf"]
+    found = [writer.write(branch, JsonPath(at, index)) for index, branch in enumerate(branches)]
+    judge = Judge(writer)
+    if not judge.are_told_apart(branches):
+        if len(branches) > _MOST_COMPARED:
+            raise unsupported(at, f"more than {_MOST_COMPARED} branches need a required const property each")
+        for index, number in itertools.combinations(range(len(branches)), 2):
+            if not judge.are_apart(branches[index], branches[number], among=types(said)):
+                reason = f"this branch may overlap oneOf[{index}]; make them disjoint (e.g. a const property)"
+                raise unsupported(JsonPath(at, number), reason)
+    if "anyOf" in written:
+        writer.also(written, {"anyOf": found}, at)
+    else:
+        written["anyOf"] = found
