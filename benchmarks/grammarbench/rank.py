@@ -9,7 +9,7 @@ import threading
 from pathlib import Path
 
 from guided_contract import config, wire
-from guided_engine.ranks.loaded_grammars import Prototypes
+from guided_engine.ranks.loaded_grammars import LoadedGrammars
 from guided_engine.service_link import ServiceLink
 from guided_grammar.registry import Backends
 from guided_sidecar.grammar.compile import vocabulary
@@ -18,14 +18,14 @@ from guided_sidecar.grammar.compile import vocabulary
 def main() -> None:
     """Serve until killed."""
     pod = config.decode(Path(sys.argv[1]).read_bytes())
-    prototypes = Prototypes(pod.grammars_folder, Backends(vocabulary.load(pod)))
-    prototypes.warm()
+    loaded_grammars = LoadedGrammars(pod.grammars_folder, Backends(vocabulary.load(pod)))
+    loaded_grammars.warm()
 
     def answer(message: wire.ServiceMessage) -> wire.ClientMessage | None:
         if isinstance(message, wire.Load):
-            return prototypes.load(message)
+            return loaded_grammars.load(message)
         if isinstance(message, wire.Unload):
-            prototypes.unload(message)
+            loaded_grammars.unload(message)
         return None
 
     def hello() -> wire.Hello:

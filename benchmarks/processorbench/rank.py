@@ -20,7 +20,7 @@ from guided_engine.processors.registry import Registry, Running
 from guided_engine.ranks.arrivals import RankTraits
 from guided_engine.ranks.bitmasks import BitmaskBuffer
 from guided_engine.ranks.guided_rank import RankGuide
-from guided_engine.ranks.loaded_grammars import Prototypes
+from guided_engine.ranks.loaded_grammars import LoadedGrammars
 from guided_engine.ranks.step import Arrival, Plan
 from guided_grammar.registry import Backends, Tokenizer
 from processorbench.cells import NONE, UNUSED, Cell, Mode, Spent
@@ -36,7 +36,7 @@ class Text:
         tokenizer = AutoTokenizer.from_pretrained(vocabulary.folder())
         text = "\n".join(topics[name] for name in sorted(topics))
         self.backends = Backends(Tokenizer(tokenizer, vocabulary.SIZE))
-        self.prototypes = Prototypes(folder, self.backends)
+        self.loaded_grammars = LoadedGrammars(folder, self.backends)
         self.tokens: list[int] = tokenizer(text, add_special_tokens=False)["input_ids"]
         self.context = Context(
             vocab_size=vocabulary.SIZE,
@@ -44,7 +44,7 @@ class Text:
             stop_tokens=frozenset({vocabulary.EOS}),
         )
         spec = LLMatcher.grammar_from_regex(r"(.|\n)*")
-        loaded = self.prototypes.load(Load(key="any", backend="guidance", spec=spec))
+        loaded = self.loaded_grammars.load(Load(key="any", backend="guidance", spec=spec))
         assert not loaded.error, loaded.error
 
     def modes(self) -> list[Mode]:
@@ -86,7 +86,7 @@ class Rank:
         self._registry = _Noting(mode.processors, text.context)
         self.guide = RankGuide(
             RankTraits(0, vocabulary.SIZE, is_async=True),
-            text.prototypes,
+            text.loaded_grammars,
             self._registry,
             BitmaskBuffer(rows, vocabulary.SIZE, text.backends),
             lambda _: None,

@@ -8,7 +8,7 @@ from typing import Any, Final, Protocol
 
 from guided_contract.config import CompileConfig, PodConfig
 from guided_contract.errors import GuidedError
-from guided_engine.ranks.loaded_grammars import Prototypes
+from guided_engine.ranks.loaded_grammars import LoadedGrammars
 from guided_grammar.backend import Backend, BackendError, Threads
 from guided_grammar.matching import Matcher
 from guided_grammar.registry import Backends
@@ -89,7 +89,7 @@ class Ours:
         self._words = words
         self._compiler = Compiler(known, words.vocabulary, folder)
         self._known = known
-        self._ranks = Prototypes(folder, known)
+        self._ranks = LoadedGrammars(folder, known)
 
     def take(self, schema: Any) -> Accepts:
         """Compile, prove and load a schema."""

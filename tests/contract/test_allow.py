@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from guided_contract.errors import ErrorCode, GuidedError
-from guided_engine.ranks.loaded_grammars import Prototypes
+from guided_engine.ranks.loaded_grammars import LoadedGrammars
 from guided_grammar.backend import Threads
 from guided_grammar.registry import Backends
 from guided_sidecar.grammar.compile import compilation
@@ -29,7 +29,7 @@ class Pod:
         words = tokenizers.vocabulary()
         backends = Backends(words, Threads(compile=2))
         self.compiler = Compiler(backends, words, folder)
-        self._ranks = Prototypes(folder, backends)
+        self._ranks = LoadedGrammars(folder, backends)
 
     def run(self, spec: Any, **fields: Any) -> Done:
         text = spec if isinstance(spec, str) else json.dumps(spec)

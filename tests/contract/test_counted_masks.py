@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from guided_contract.config import PodConfig
 from guided_contract.wire import Backend, Load
 from guided_engine.ranks.bitmasks import BitmaskBuffer
-from guided_engine.ranks.loaded_grammars import Prototypes
+from guided_engine.ranks.loaded_grammars import LoadedGrammars
 from guided_grammar.bounds import TEXT, Where
 from guided_grammar.matching import Matcher
 from guided_grammar.registry import Backends
@@ -61,11 +61,11 @@ class Words:
         if backend == "xgrammar":
             sha256 = artifacts.write(self._folder, KEY, compiled.encode())
             load = Load(key=KEY, backend=backend, artifact=KEY, sha256=sha256, positions=split.positions)
-        prototypes = Prototypes(self._folder, self.backends)
-        loaded = prototypes.load(load)
+        loaded_grammars = LoadedGrammars(self._folder, self.backends)
+        loaded = loaded_grammars.load(load)
         assert not loaded.error
         assert bool(split.positions) == count
-        return lambda: prototypes.matcher(KEY, [EOS])
+        return lambda: loaded_grammars.matcher(KEY, [EOS])
 
 
 @pytest.fixture(scope="module", params=["tiny", "awkward"])

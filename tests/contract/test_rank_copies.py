@@ -20,7 +20,7 @@ from guided_engine.processors.registry import Registry
 from guided_engine.ranks.arrivals import RankTraits
 from guided_engine.ranks.bitmasks import BitmaskBuffer
 from guided_engine.ranks.guided_rank import RankGuide
-from guided_engine.ranks.loaded_grammars import Prototypes
+from guided_engine.ranks.loaded_grammars import LoadedGrammars
 from guided_engine.ranks.step import Arrival, Plan
 from guided_grammar.registry import Backends
 from support.rank import VOCAB, ByteVocabulary
@@ -97,15 +97,15 @@ class Rank:
     def __init__(self, tmp_path: Any) -> None:
         from vllm.v1.worker.gpu.structured_outputs import StructuredOutputsWorker
 
-        prototypes = Prototypes(tmp_path, Backends(ByteVocabulary()))
+        loaded_grammars = LoadedGrammars(tmp_path, Backends(ByteVocabulary()))
         pattern = "(abc)*"
         spec = LLMatcher.grammar_from_regex(pattern)
-        assert not prototypes.load(Load(key=pattern, backend="guidance", spec=spec)).error
+        assert not loaded_grammars.load(Load(key=pattern, backend="guidance", spec=spec)).error
         self.ticket = Ticket(key=pattern, backend="guidance")
         self.buffer = BitmaskBuffer(8, VOCAB, Backends(ByteVocabulary()))
         self.guide = RankGuide(
             RankTraits(0, VOCAB, is_async=True),
-            prototypes,
+            loaded_grammars,
             Registry([], Context(vocab_size=VOCAB)),
             self.buffer,
             lambda _record: None,

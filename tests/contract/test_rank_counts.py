@@ -18,7 +18,7 @@ from guided_engine.processors.registry import Registry
 from guided_engine.ranks.arrivals import RankTraits
 from guided_engine.ranks.bitmasks import BitmaskBuffer, Counts
 from guided_engine.ranks.guided_rank import RankGuide
-from guided_engine.ranks.loaded_grammars import Prototypes
+from guided_engine.ranks.loaded_grammars import LoadedGrammars
 from guided_grammar.registry import Backends
 from support.rank import VOCAB, ByteVocabulary
 
@@ -79,13 +79,13 @@ class Runner:
 
 class Rank:
     def __init__(self, tmp_path: Any) -> None:
-        prototypes = Prototypes(tmp_path, Backends(ByteVocabulary()))
+        loaded_grammars = LoadedGrammars(tmp_path, Backends(ByteVocabulary()))
         spec = LLMatcher.grammar_from_regex("a*b")
-        assert not prototypes.load(Load(key="k", backend="guidance", spec=spec)).error
+        assert not loaded_grammars.load(Load(key="k", backend="guidance", spec=spec)).error
         self.buffer = BitmaskBuffer(64, VOCAB, Backends(ByteVocabulary()))
         guide = RankGuide(
             RankTraits(0, VOCAB, is_async=True),
-            prototypes,
+            loaded_grammars,
             Registry([], Context(vocab_size=VOCAB)),
             self.buffer,
             lambda _record: None,

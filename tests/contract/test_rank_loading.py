@@ -18,7 +18,7 @@ from guided_contract.counting import Position
 from guided_contract.heartbeat import Heartbeats, core_slot, now_ns
 from guided_contract.wire import Load, Unload
 from guided_engine.heartbeats import Pulse
-from guided_engine.ranks.loaded_grammars import ORPHAN_S, LoadError, Prototypes
+from guided_engine.ranks.loaded_grammars import ORPHAN_S, LoadedGrammars, LoadError
 from guided_engine.ranks.token_lengths import TokenTable
 from guided_grammar.backend import BackendError
 from guided_grammar.llguidance import library as guidance
@@ -58,12 +58,12 @@ def guidance_load(words: Vocabulary, key: str = "k") -> Load:
 
 class TestPrototypes:
     def test_xgrammar_and_llguidance_load_and_make_matchers(self, words: Vocabulary, tmp_path: Path) -> None:
-        prototypes = Prototypes(tmp_path, Backends(words))
+        loaded_grammars = LoadedGrammars(tmp_path, Backends(words))
         for load in (xgrammar_load(words, tmp_path, "x"), guidance_load(words, "g")):
-            loaded = prototypes.load(load)
+            loaded = loaded_grammars.load(load)
             assert (loaded.key, loaded.error) == (load.key, "")
             assert 0 < loaded.start_ns <= loaded.end_ns
-            first, second = prototypes.matcher(load.key, [1]), prototypes.matcher(load.key, [1])
+            first, second = loaded_grammars.matcher(load.key, [1]), loaded_grammars.matcher(load.key, [1])
             token = words.tokens.index(b"a")
             assert first.accept([token])
             assert second.accept([token])  # each has its own state
@@ -78,11 +78,11 @@ class TestPrototypes:
         content = compiled.artifact().encode()
         (tmp_path / "f").write_bytes(content)
         sha256 = hashlib.sha256(content).hexdigest()
-        prototypes = Prototypes(tmp_path, Backends(words))
-        assert not prototypes.load(Load(key="t", backend="xgrammar", spec=compiled.source())).error
-        assert not prototypes.load(Load(key="f", backend="xgrammar", artifact="f", sha256=sha256)).error
+        loaded_grammars = LoadedGrammars(tmp_path, Backends(words))
+        assert not loaded_grammars.load(Load(key="t", backend="xgrammar", spec=compiled.source())).error
+        assert not loaded_grammars.load(Load(key="f", backend="xgrammar", artifact="f", sha256=sha256)).error
 
-        one, other = prototypes.matcher("t", None), prototypes.matcher("f", None)
+        one, other = loaded_grammars.matcher("t", None), loaded_grammars.matcher("f", None)
         masks = [np.full((1, mask_words(compiled.vocab_size)), -1, dtype=np.int32) for _ in range(2)]
         chooser = random.Random(name)
         for _ in range(40):
@@ -99,30 +99,30 @@ class TestPrototypes:
 
     def test_another_grammar_of_a_key_takes_its_place(self, words: Vocabulary, tmp_path: Path) -> None:
         """The proof refused the first; a service that is asked again after a crash may choose otherwise."""
-        prototypes = Prototypes(tmp_path, Backends(words))
+        loaded_grammars = LoadedGrammars(tmp_path, Backends(words))
         first, token = guidance_load(words, "k"), words.tokens.index(b"a")
         other = Backends(words)["guidance"].compile("regex", "ba")
-        assert not prototypes.load(first).error
-        old = prototypes.matcher("k", [1])
-        assert not prototypes.load(Load(key="k", backend="guidance", spec=other.artifact())).error
-        assert len(prototypes) == 1
-        assert not prototypes.matcher("k", [1]).accept([token])
+        assert not loaded_grammars.load(first).error
+        old = loaded_grammars.matcher("k", [1])
+        assert not loaded_grammars.load(Load(key="k", backend="guidance", spec=other.artifact())).error
+        assert len(loaded_grammars) == 1
+        assert not loaded_grammars.matcher("k", [1]).accept([token])
         assert old.accept([token]), "sequences that have begun keep theirs"
 
     def test_a_first_grammar_waits_for_nothing_that_is_made_once(
         self, words: Vocabulary, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(xgrammar_backend, "_QUICK_S", math.inf)
-        prototypes = Prototypes(tmp_path, Backends(words))
+        loaded_grammars = LoadedGrammars(tmp_path, Backends(words))
         loads = [xgrammar_load(words, tmp_path, "x"), guidance_load(words, "g")]
         compiled = Backends(words)["xgrammar"].compile("regex", "ab")
         loads.append(Load(key="t", backend="xgrammar", spec=compiled.source()))
-        prototypes.warm()
+        loaded_grammars.warm()
         for made in (TokenTable, xgrammar.GrammarCompiler, XGrammarFiller, GuidanceFiller):
             monkeypatch.setattr(made, "__init__", None)
         for load in loads:
             counting = msgspec.structs.replace(load, positions=[Position(maximum=3)])
-            assert not prototypes.load(counting).error
+            assert not loaded_grammars.load(counting).error
 
     def test_who_has_one_library_alone_is_warm_for_that(
         self, words: Vocabulary, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -132,27 +132,27 @@ class TestPrototypes:
 
         load = guidance_load(words, "g")
         monkeypatch.setattr(guidance.LIBRARY, "open", refuse)
-        prototypes = Prototypes(tmp_path, Backends(words))
-        prototypes.warm()
-        assert not prototypes.load(xgrammar_load(words, tmp_path)).error
-        assert prototypes.load(load).error
+        loaded_grammars = LoadedGrammars(tmp_path, Backends(words))
+        loaded_grammars.warm()
+        assert not loaded_grammars.load(xgrammar_load(words, tmp_path)).error
+        assert loaded_grammars.load(load).error
 
     def test_what_is_loaded_is_not_loaded_again(self, words: Vocabulary, tmp_path: Path) -> None:
-        prototypes = Prototypes(tmp_path, Backends(words))
+        loaded_grammars = LoadedGrammars(tmp_path, Backends(words))
         load = xgrammar_load(words, tmp_path)
-        assert not prototypes.load(load).error
+        assert not loaded_grammars.load(load).error
         (tmp_path / "k").unlink()
-        assert not prototypes.load(load).error
+        assert not loaded_grammars.load(load).error
 
     def test_unloading_leaves_running_matchers_alone(self, words: Vocabulary, tmp_path: Path) -> None:
-        prototypes = Prototypes(tmp_path, Backends(words))
-        prototypes.load(xgrammar_load(words, tmp_path))
-        matcher = prototypes.matcher("k", [1])
-        prototypes.unload(Unload(key="k"))
-        prototypes.unload(Unload(key="never loaded"))
+        loaded_grammars = LoadedGrammars(tmp_path, Backends(words))
+        loaded_grammars.load(xgrammar_load(words, tmp_path))
+        matcher = loaded_grammars.matcher("k", [1])
+        loaded_grammars.unload(Unload(key="k"))
+        loaded_grammars.unload(Unload(key="never loaded"))
         assert matcher.accept([words.tokens.index(b"a")])
         with pytest.raises(LoadError, match="not loaded"):
-            prototypes.matcher("k", [1])
+            loaded_grammars.matcher("k", [1])
 
     @pytest.mark.parametrize(
         "load",
@@ -165,27 +165,27 @@ class TestPrototypes:
         ],
     )
     def test_a_fault_is_told_and_keeps_nothing(self, words: Vocabulary, tmp_path: Path, load: Load) -> None:
-        prototypes = Prototypes(tmp_path, Backends(words))
-        assert prototypes.load(load).error
-        assert len(prototypes) == 0
+        loaded_grammars = LoadedGrammars(tmp_path, Backends(words))
+        assert loaded_grammars.load(load).error
+        assert len(loaded_grammars) == 0
 
     def test_an_artefact_that_is_no_grammar_is_told(self, words: Vocabulary, tmp_path: Path) -> None:
         (tmp_path / "k").write_bytes(CONTENT)
         load = Load(key="k", backend="xgrammar", artifact="k", sha256=SHA256)
-        assert Prototypes(tmp_path, Backends(words)).load(load).error
+        assert LoadedGrammars(tmp_path, Backends(words)).load(load).error
 
     def test_orphans_stay_for_a_while(self, words: Vocabulary, tmp_path: Path) -> None:
         now = [0.0]
-        prototypes = Prototypes(tmp_path, Backends(words), clock=lambda: now[0])
-        prototypes.load(xgrammar_load(words, tmp_path, "old"))
-        prototypes.load(xgrammar_load(words, tmp_path, "kept"))
-        prototypes.orphan()
-        prototypes.matcher("old", [1])  # an admitted request starts after the service died
-        prototypes.load(xgrammar_load(words, tmp_path, "kept"))  # the new service wants this one
+        loaded_grammars = LoadedGrammars(tmp_path, Backends(words), clock=lambda: now[0])
+        loaded_grammars.load(xgrammar_load(words, tmp_path, "old"))
+        loaded_grammars.load(xgrammar_load(words, tmp_path, "kept"))
+        loaded_grammars.orphan()
+        loaded_grammars.matcher("old", [1])  # an admitted request starts after the service died
+        loaded_grammars.load(xgrammar_load(words, tmp_path, "kept"))  # the new service wants this one
         now[0] = ORPHAN_S + 1
-        prototypes.load(xgrammar_load(words, tmp_path, "new"))
-        assert len(prototypes) == 2
-        prototypes.matcher("kept", [1])
+        loaded_grammars.load(xgrammar_load(words, tmp_path, "new"))
+        assert len(loaded_grammars) == 2
+        loaded_grammars.matcher("kept", [1])
 
 
 class TestPulse:

@@ -17,7 +17,7 @@ import pytest
 from guided_contract.errors import GuidedError
 from guided_contract.wire import Backend, Load
 from guided_engine.ranks.bitmasks import BitmaskBuffer
-from guided_engine.ranks.loaded_grammars import Prototypes
+from guided_engine.ranks.loaded_grammars import LoadedGrammars
 from guided_grammar.matching import Matcher
 from guided_grammar.registry import Backends
 from guided_grammar.walk import Walk
@@ -70,7 +70,7 @@ class Rank:
         words = tokenizers.vocabulary(tokenizers.chat())
         self._backends = Backends(words)
         self._compiler = Compiler(self._backends, words, folder)
-        self._prototypes = Prototypes(folder, self._backends)
+        self._loaded_grammars = LoadedGrammars(folder, self._backends)
         self._buffer = BitmaskBuffer(1, words.vocab_size, self._backends)
         self.vocab_size = words.vocab_size
         self.tokens = words.tokens
@@ -94,8 +94,8 @@ class Rank:
             sha256=done.sha256,
             positions=done.positions,
         )
-        assert not self._prototypes.load(load).error
-        return self._prototypes.matcher(job.key, [EOS])
+        assert not self._loaded_grammars.load(load).error
+        return self._loaded_grammars.matcher(job.key, [EOS])
 
     def allowed(self, matcher: Matcher) -> set[int]:
         bitmask, _ = self._buffer.fill([Walk(matcher, 0, 1, ())], 1)

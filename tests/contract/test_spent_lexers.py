@@ -46,7 +46,7 @@ def test_the_library_still_spends_what_is_shared() -> None:
 
 def is_served(rank: Rank, ticket: Ticket) -> bool:
     with contextlib.suppress(SpentError):
-        return rank.prototypes.matcher(ticket.key, None).accept([A])
+        return rank.loaded_grammars.matcher(ticket.key, None).accept([A])
     return False
 
 

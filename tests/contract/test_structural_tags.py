@@ -9,7 +9,7 @@ import pytest
 
 from guided_contract.errors import GuidedError
 from guided_contract.wire import Backend, Load
-from guided_engine.ranks.loaded_grammars import Prototypes
+from guided_engine.ranks.loaded_grammars import LoadedGrammars
 from guided_grammar.backend import BackendError
 from guided_grammar.registry import Backends
 from guided_sidecar.grammar.compile import vocabulary
@@ -197,7 +197,7 @@ def test_a_bounded_string_of_a_tag_is_json(words: Vocabulary, name: str, tmp_pat
     form = json.loads(json.dumps(AROUND[name]).replace("null", json.dumps(tag)))
     job = _job(form, "guidance")
     done = Compiler(Backends(words), words, tmp_path).run(job)
-    ranks = Prototypes(tmp_path, Backends(words))
+    ranks = LoadedGrammars(tmp_path, Backends(words))
     taken = {name: getattr(done, name) for name in ("backend", "artifact", "sha256", "spec", "positions")}
     assert not ranks.load(Load(key=job.key, **taken)).error
     assert bool(done.positions) == (name != "a pattern could match it, too")

@@ -16,7 +16,7 @@ from guided_contract.config import PodConfig
 from guided_contract.errors import GuidedError
 from guided_contract.wire import Load
 from guided_engine.compat import tools
-from guided_engine.ranks.loaded_grammars import Prototypes
+from guided_engine.ranks.loaded_grammars import LoadedGrammars
 from guided_grammar.registry import Backends
 from guided_sidecar.grammar.compile.compilation import Compiler
 from guided_sidecar.grammar.worker_messages import Job
@@ -74,7 +74,7 @@ class Server:
         tokenizer, words = calls.vocabulary_of(tag)
         self._backends = Backends(words)
         self._compiler = Compiler(self._backends, words, folder)
-        self._ranks = Prototypes(folder, self._backends)
+        self._ranks = LoadedGrammars(folder, self._backends)
         tokens = [b"" if text.startswith(b"\xff") else text for text in words.tokens]
         self.drawing = Drawing(self._ranks, tokens, tokenizer)
 

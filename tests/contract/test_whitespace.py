@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from guided_contract.choices import BOUND, MOST
-from guided_engine.ranks.loaded_grammars import Prototypes
+from guided_engine.ranks.loaded_grammars import LoadedGrammars
 from guided_grammar.backend import Threads
 from guided_grammar.masks import words as mask_words
 from guided_grammar.matching import Matcher
@@ -74,7 +74,7 @@ class Rank:
         self.tokens: list[bytes] = self.words.tokens
         backends = Backends(self.words, Threads(compile=2))
         self._compiler = Compiler(backends, self.words, folder)
-        self._prototypes = Prototypes(folder, backends)
+        self._loaded_grammars = LoadedGrammars(folder, backends)
         self.loaded = functools.cache(self._loaded)
         self._beginning: dict[int, list[int]] = {}
         for token, text in enumerate(self.tokens):
@@ -89,8 +89,8 @@ class Rank:
             key=key, kind=kind, spec=spec, backends=names, whitespace=most, timeout_s=60, memory_bytes=1 << 40
         )
         done = self._compiler.run(job)
-        assert not self._prototypes.load(load_of(key, done)).error
-        return lambda: self._prototypes.matcher(key, [tokenizers.EOS])
+        assert not self._loaded_grammars.load(load_of(key, done)).error
+        return lambda: self._loaded_grammars.matcher(key, [tokenizers.EOS])
 
     def drawn_tokens(self, text: bytes, chance: random.Random) -> list[int]:
         """Return a text in tokens that are drawn from those that fit."""

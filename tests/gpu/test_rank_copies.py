@@ -10,7 +10,7 @@ from llguidance import LLMatcher
 
 from guided_contract.wire import Load, Ticket
 from guided_engine.ranks.bitmasks import BitmaskBuffer
-from guided_engine.ranks.loaded_grammars import Prototypes
+from guided_engine.ranks.loaded_grammars import LoadedGrammars
 from guided_grammar.registry import Backends
 from guided_grammar.walk import Walk
 from support.rank import VOCAB, ByteVocabulary
@@ -35,11 +35,11 @@ class Rank:
 
         from guided_engine.compat.runner_v2 import RunnerV2
 
-        prototypes = Prototypes(tmp_path, Backends(ByteVocabulary()))
+        loaded_grammars = LoadedGrammars(tmp_path, Backends(ByteVocabulary()))
         spec = LLMatcher.grammar_from_regex("(abc)*")
-        assert not prototypes.load(Load(key="k", backend="guidance", spec=spec)).error
+        assert not loaded_grammars.load(Load(key="k", backend="guidance", spec=spec)).error
         self.ticket = Ticket(key="k", backend="guidance")
-        self.matchers = [prototypes.matcher("k", ()) for _ in range(ROWS)]
+        self.matchers = [loaded_grammars.matcher("k", ()) for _ in range(ROWS)]
         self.buffer = BitmaskBuffer(ROWS, VOCAB, Backends(ByteVocabulary()))
         self.ids = [str(row) for row in range(ROWS)]
         masker = StructuredOutputsWorker(ROWS, VOCAB, torch.device("cuda"), 1, 1)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from guided_engine.ranks.loaded_grammars import Prototypes
+from guided_engine.ranks.loaded_grammars import LoadedGrammars
 from guided_grammar.masks import words as mask_words
 from guided_grammar.matching import Matcher
 from support import tokenizers
@@ -111,7 +111,7 @@ def allowed(matcher: Matcher, size: int) -> list[int]:
 class Drawing:
     """Draws texts of a grammar that ranks have loaded."""
 
-    ranks: Prototypes
+    ranks: LoadedGrammars
     tokens: list[bytes]
     tokenizer: Any
 

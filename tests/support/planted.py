@@ -114,10 +114,10 @@ _next_matcher: list[tuple[str, int]] = []
 
 
 def _patch() -> None:
-    if getattr(loaded_grammars.Prototypes, "is_planted", False):
+    if getattr(loaded_grammars.LoadedGrammars, "is_planted", False):
         return
-    loaded_grammars.Prototypes.is_planted = True  # type: ignore[attr-defined]
-    make, fill = loaded_grammars.Prototypes.matcher, bitmasks.BitmaskBuffer.fill
+    loaded_grammars.LoadedGrammars.is_planted = True  # type: ignore[attr-defined]
+    make, fill = loaded_grammars.LoadedGrammars.matcher, bitmasks.BitmaskBuffer.fill
 
     def matcher(self: Any, *args: Any) -> Any:
         made = make(self, *args)
@@ -135,7 +135,7 @@ def _patch() -> None:
                 bitmask[walk.row] = 0
         return bitmask, duration_ns
 
-    loaded_grammars.Prototypes.matcher = matcher  # type: ignore[method-assign]
+    loaded_grammars.LoadedGrammars.matcher = matcher  # type: ignore[method-assign]
     bitmasks.BitmaskBuffer.fill = filled  # type: ignore[method-assign]
 
 

@@ -14,7 +14,7 @@ from guided_sidecar.grammar.pool.pool import Progress
 from guided_sidecar.grammar.prepare.preparer import Preparer
 from guided_sidecar.grammar.worker_messages import Compiled, Done, Job, Outcome, Ready
 from guided_sidecar.ranks.agreement import Consensus
-from guided_sidecar.ranks.load_barrier import Rendezvous
+from guided_sidecar.ranks.load_barrier import LoadBarrier
 from guided_sidecar.settings import Settings
 from guided_sidecar.socket.sessions import ApiSession, RankSession, Room
 from support.digests import unheard
@@ -84,16 +84,16 @@ class PlayedService:
         settings = Settings(pod=self.pod)
         self.spans = MemorySpans()
         self.pool = PlayedPool()
-        self.rendezvous = Rendezvous(1, lambda *_: None)
+        self.load_barrier = LoadBarrier(1, lambda *_: None)
         pool: Any = self.pool
-        self.preparer = Preparer(settings, Capacity(1, 1), pool, self.rendezvous, self.spans.tracer)
+        self.preparer = Preparer(settings, Capacity(1, 1), pool, self.load_barrier, self.spans.tracer)
         self.consensus = Consensus(1, unheard)
         self.api = self.connect_api()
         self.rank = KeptPeer(
             Hello(role="rank", pid=1, boot="b", rank=0, samples=True),
             lambda sent: Loaded(key=sent.key) if isinstance(sent, Load) else None,
         )
-        self.rank.session = RankSession(self.rank, 0, self.rendezvous, self.consensus, self.preparer)
+        self.rank.session = RankSession(self.rank, 0, self.load_barrier, self.consensus, self.preparer)
 
     def connect_api(self) -> KeptPeer:
         api = KeptPeer(Hello(role="api", pid=1, boot="b"))

@@ -13,7 +13,7 @@ from guided_engine.processors.registry import Registry
 from guided_engine.ranks.arrivals import RankTraits
 from guided_engine.ranks.bitmasks import BitmaskBuffer
 from guided_engine.ranks.guided_rank import RankGuide
-from guided_engine.ranks.loaded_grammars import Prototypes
+from guided_engine.ranks.loaded_grammars import LoadedGrammars
 from guided_engine.ranks.reasoning import Reasoner
 from guided_engine.ranks.step import Arrival, Masks, Plan
 from guided_grammar.registry import Backends
@@ -48,17 +48,17 @@ class Rank:
         max_length: int | None = None,
     ) -> None:
         self.records: list[Any] = []
-        self.prototypes = Prototypes(tmp_path, Backends(ByteVocabulary()))
+        self.loaded_grammars = LoadedGrammars(tmp_path, Backends(ByteVocabulary()))
         self.guide = RankGuide(
             RankTraits(number, VOCAB, is_async, reasoner, consensus, max_length=max_length),
-            self.prototypes,
+            self.loaded_grammars,
             Registry(processors, Context(vocab_size=VOCAB, stop_tokens=frozenset({EOS}))),
             BitmaskBuffer(64, VOCAB, Backends(ByteVocabulary())),
             self.records.append,
         )
 
     def load(self, pattern: str) -> Ticket:
-        loaded = self.prototypes.load(
+        loaded = self.loaded_grammars.load(
             Load(key=pattern, backend="guidance", spec=LLMatcher.grammar_from_regex(pattern))
         )
         assert not loaded.error

@@ -15,7 +15,7 @@ from guided_contract.config import GuidedDecodingConfig
 from guided_contract.wire import Prepared
 from guided_engine import versions
 from guided_engine.ranks.bitmasks import BitmaskBuffer
-from guided_engine.ranks.loaded_grammars import Prototypes
+from guided_engine.ranks.loaded_grammars import LoadedGrammars
 from guided_grammar.registry import Backends
 from guided_grammar.walk import Walk
 from guided_operator.api import crd
@@ -30,12 +30,12 @@ async def serve(folder: Path) -> dict[str, Any]:
     pod = pod_config(folder, guided_decoding=GuidedDecodingConfig(backend="Fake"))
     words = vocabulary.load(pod)
     backends = Backends(words)
-    prototypes = Prototypes(pod.grammars_folder, backends)
-    prototypes.warm()
+    loaded_grammars = LoadedGrammars(pod.grammars_folder, backends)
+    loaded_grammars.warm()
     sidecar = Sidecar.start(pod)
     try:
         async with (
-            Rank.connected(pod, answer=prototypes.load) as rank,
+            Rank.connected(pod, answer=loaded_grammars.load) as rank,
             Api.connected(pod) as api,
             asyncio.timeout(100),
         ):
@@ -49,19 +49,19 @@ async def serve(folder: Path) -> dict[str, Any]:
         "choice": choice.backend,
         "json": getattr(schema, "backend", schema),
         "source": json.loads(kept.spec or ""),
-        "masks": _masks(prototypes, backends, choice.key, words) == _expected(words),
+        "masks": _masks(loaded_grammars, backends, choice.key, words) == _expected(words),
         "versions": sorted(versions.versions()),
         "crd": "- Fake\n" in crd.crd_text(),
     }
 
 
 def _masks(
-    prototypes: Prototypes, backends: Backends, key: str, words: vocabulary.Vocabulary
+    loaded_grammars: LoadedGrammars, backends: Backends, key: str, words: vocabulary.Vocabulary
 ) -> list[list[str]]:
     """Return the texts that each row of a step allows: the next token's, and those after three drafts."""
     buffer = BitmaskBuffer(8, words.vocab_size, backends)
     drafts = [words.tokens.index(text) for text in (b"y", b"e", b"n")]
-    walk = Walk(prototypes.matcher(key, None), 0, 4, drafts)
+    walk = Walk(loaded_grammars.matcher(key, None), 0, 4, drafts)
     rows, _ = buffer.fill([walk], walk.end)
     assert walk.valid == 2  # the third is not allowed, and what would follow it is not masked
     assert (rows[3] == -1).all()

@@ -10,7 +10,7 @@ from devtools import tinymodel
 
 from guided_contract.config import PodConfig
 from guided_contract.wire import Backend, Kind, Load
-from guided_engine.ranks.loaded_grammars import Prototypes
+from guided_engine.ranks.loaded_grammars import LoadedGrammars
 from guided_grammar.matching import Matcher
 from guided_grammar.registry import Backends
 from guided_sidecar.grammar.compile import vocabulary
@@ -45,7 +45,7 @@ class Words:
     def matcher(self, grammar: Any, backend: Backend, kind: Kind = "json") -> Matcher:
         """Return a rank's matcher of a schema, or of a grammar of another kind."""
         done = self.compiled(kind, grammar, backend)
-        ranks = Prototypes(self._folder, self._backends)
+        ranks = LoadedGrammars(self._folder, self._backends)
         load = Load(
             key=KEY,
             backend=backend,

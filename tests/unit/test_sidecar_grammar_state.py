@@ -9,7 +9,7 @@ from guided_contract.errors import ErrorCode, GuidedError
 from guided_sidecar.grammar.pool.restart_budget import RestartBudget
 from guided_sidecar.grammar.prepare.cache import Entry, GrammarCache
 from guided_sidecar.grammar.worker_messages import Done
-from guided_sidecar.ranks.load_barrier import Rendezvous
+from guided_sidecar.ranks.load_barrier import LoadBarrier
 
 
 def _entry(key: str, size: int = 1, leases: int = 0) -> Entry:
@@ -17,7 +17,7 @@ def _entry(key: str, size: int = 1, leases: int = 0) -> Entry:
 
 
 def _cache(most_entries: int = 10, room_bytes: int = 200) -> GrammarCache:
-    return GrammarCache(most_entries, 100, room_bytes, Path(), Rendezvous(1, lambda *_: None))
+    return GrammarCache(most_entries, 100, room_bytes, Path(), LoadBarrier(1, lambda *_: None))
 
 
 def _kept(cache: GrammarCache) -> str:

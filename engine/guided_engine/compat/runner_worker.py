@@ -31,7 +31,7 @@ from guided_engine.processors.registry import Registry
 from guided_engine.ranks.arrivals import RankTraits
 from guided_engine.ranks.bitmasks import BitmaskBuffer
 from guided_engine.ranks.guided_rank import RankGuide
-from guided_engine.ranks.loaded_grammars import Prototypes
+from guided_engine.ranks.loaded_grammars import LoadedGrammars
 from guided_engine.service_link import ServiceLink
 from guided_engine.telemetry import Telemetry
 from guided_grammar.backend import BackendError, Threads
@@ -117,24 +117,24 @@ def _join(worker: Any, config: PodConfig) -> GuidedRunner | None:
     pulse = Pulse(config.heartbeats_file, core_slot(engine, config.workers) + 1 + worker.rank)
     pulse.start()
     samples = get_pp_group().is_last_rank
-    prototypes = backends = None
+    loaded_grammars = backends = None
     tokenizer: dict[Backend, str] = {}
     if samples and config.guided_decoding.placement == "Rank":
         vocabulary = EngineVocabulary(worker.vllm_config)
         threads = Threads(fill=_fill_threads(worker.vllm_config.parallel_config))
         backends = Backends(vocabulary, threads)
         tokenizer = fingerprints(vocabulary)
-        prototypes = Prototypes(config.grammars_folder, backends)
-        prototypes.warm()
+        loaded_grammars = LoadedGrammars(config.grammars_folder, backends)
+        loaded_grammars.warm()
     link = ServiceLink(
         config.service_socket,
         lambda: _hello(worker, config, tokenizer, samples=samples),
-        answer=lambda message: _answer(prototypes, message),
-        lost=lambda: None if prototypes is None else prototypes.orphan(),
+        answer=lambda message: _answer(loaded_grammars, message),
+        lost=lambda: None if loaded_grammars is None else loaded_grammars.orphan(),
     )
     guided = None
-    if prototypes is not None and backends is not None:
-        guide = _guide(worker, config, prototypes, backends)
+    if loaded_grammars is not None and backends is not None:
+        guide = _guide(worker, config, loaded_grammars, backends)
         runner = worker.model_runner
         adapter = (RunnerV2 if worker.use_v2_model_runner else RunnerV1)(runner, guide)
         guided = GuidedRunner(runner, guide, adapter, pulse.step, link.send)
@@ -142,7 +142,7 @@ def _join(worker: Any, config: PodConfig) -> GuidedRunner | None:
     return guided
 
 
-def _guide(worker: Any, config: PodConfig, prototypes: Prototypes, backends: Backends) -> RankGuide:
+def _guide(worker: Any, config: PodConfig, loaded_grammars: LoadedGrammars, backends: Backends) -> RankGuide:
     vllm_config = worker.vllm_config
     vocab_size = vllm_config.model_config.get_vocab_size()
     rows = vllm_config.scheduler_config.max_num_seqs * (1 + vllm_config.num_speculative_tokens)
@@ -162,7 +162,7 @@ def _guide(worker: Any, config: PodConfig, prototypes: Prototypes, backends: Bac
             consensus if has_peers else None,
             vllm_config.model_config.max_model_len,
         ),
-        prototypes,
+        loaded_grammars,
         Registry(config.logits_processors, context),
         BitmaskBuffer(rows, vocab_size, backends),
         Telemetry(config.telemetry_socket).send,
@@ -206,14 +206,14 @@ def _fill_threads(parallel: Any) -> int:
     return min(_MOST_FILL_THREADS, Cpus.of_this_process().threads_per_rank(ranks_here))
 
 
-def _answer(prototypes: Prototypes | None, message: ServiceMessage) -> Loaded | None:
+def _answer(loaded_grammars: LoadedGrammars | None, message: ServiceMessage) -> Loaded | None:
     match message:
         case Load():
-            if prototypes is None:
+            if loaded_grammars is None:
                 return Loaded(key=message.key, error="this rank does not sample")
-            return prototypes.load(message)
-        case Unload() if prototypes is not None:
-            prototypes.unload(message)
+            return loaded_grammars.load(message)
+        case Unload() if loaded_grammars is not None:
+            loaded_grammars.unload(message)
     return None
 
 

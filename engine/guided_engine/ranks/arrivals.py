@@ -13,7 +13,7 @@ from guided_contract.names import RESERVED_PREFIX
 from guided_engine.processors.interface import SequenceInfo
 from guided_engine.processors.registry import Registry
 from guided_engine.processors.sequence import SequenceProcessors
-from guided_engine.ranks.loaded_grammars import Prototypes
+from guided_engine.ranks.loaded_grammars import LoadedGrammars
 from guided_engine.ranks.mask_wait import Waits
 from guided_engine.ranks.processor_times import StepTimes
 from guided_engine.ranks.reasoning import Reasoner, Reasoning
@@ -48,7 +48,7 @@ class Arrivals:
     """Makes the rank's sequences."""
 
     traits: RankTraits
-    prototypes: Prototypes
+    loaded_grammars: LoadedGrammars
     registry: Registry
     waits: Waits
     stopwatch: Stopwatch
@@ -108,7 +108,7 @@ class Arrivals:
             sequence.fail(ErrorCode.REQUEST_NOT_ADMITTED)
             return
         try:
-            sequence.matcher = self.prototypes.matcher(arrival.ticket.key, arrival.stop_tokens)
+            sequence.matcher = self.loaded_grammars.matcher(arrival.ticket.key, arrival.stop_tokens)
         except Exception as error:  # noqa: BLE001 - native code; only this sequence pays
             _log.warning("guidedmodel: no matcher for request %s: %s", arrival.request_id, error)
             sequence.fail(ErrorCode.SEQUENCE_MATCHER_FAILED)

@@ -19,7 +19,7 @@ from guided_engine.ranks import end_reasons
 from guided_engine.ranks.agreement import Agreement
 from guided_engine.ranks.arrivals import Arrivals, RankTraits
 from guided_engine.ranks.bitmasks import BitmaskBuffer
-from guided_engine.ranks.loaded_grammars import Prototypes
+from guided_engine.ranks.loaded_grammars import LoadedGrammars
 from guided_engine.ranks.mask_rows import Part, invalid_drafts, masks_of, part_of
 from guided_engine.ranks.processor_times import StepTimes
 from guided_engine.ranks.row_edits import StepEdits, step_edits
@@ -43,19 +43,19 @@ class RankGuide:
     def __init__(
         self,
         traits: RankTraits,
-        prototypes: Prototypes,
+        loaded_grammars: LoadedGrammars,
         registry: Registry,
         bitmasks: BitmaskBuffer,
         send: Callable[[AnyRecord], None],
     ) -> None:
         self._traits = traits
-        self._prototypes = prototypes
+        self._loaded_grammars = loaded_grammars
         self._registry = registry
         self._bitmasks = bitmasks
         self.waits = bitmasks.waits
         self._stopwatch = Stopwatch()
         self._times = StepTimes(registry.configs, traits.rank, send)
-        self._arrivals = Arrivals(traits, prototypes, registry, self.waits, self._stopwatch, self._times)
+        self._arrivals = Arrivals(traits, loaded_grammars, registry, self.waits, self._stopwatch, self._times)
         self._send = send
         consensus = traits.consensus
         self._agreement = None if consensus is None else Agreement(traits.rank, consensus, send)
@@ -268,7 +268,7 @@ class RankGuide:
         if not self._sequences:
             self._times.tell()
         if (ticket := sequence.ticket) is not None:
-            text = partial(self._prototypes.text, ticket.backend, sequence.accepted)
+            text = partial(self._loaded_grammars.text, ticket.backend, sequence.accepted)
             end = end_reasons.of(sequence, text)
             self._send(sequence.record(ticket, end))
         sequence.release()

@@ -35,7 +35,7 @@ class LoadError(Exception):
 
 
 @dataclass(slots=True)
-class _Prototype:
+class _Entry:
     message: Load
     loaded: LoadedGrammar
     counted: list[Rule]
@@ -43,7 +43,7 @@ class _Prototype:
     is_orphan: bool = False
 
 
-class Prototypes:
+class LoadedGrammars:
     """Loads by key off the hot thread, and makes a matcher per sequence on it.
 
     The sidecar puts compiled artefacts into `folder`; `backends` have the engine's tokenizer.
@@ -59,7 +59,7 @@ class Prototypes:
         self._backends = backends
         self._clock = clock
         self._lock = threading.Lock()
-        self._by_key: dict[str, _Prototype] = {}
+        self._by_key: dict[str, _Entry] = {}
         # Each once, at the first use or before; of bounds of white space the latest few for each library.
         self._table = functools.lru_cache(_MOST_TABLES)(self._made_table)
 
@@ -97,9 +97,9 @@ class Prototypes:
     def orphan(self) -> None:
         """Note that the service which loaded these has gone: for a while they stay for what it admitted."""
         with self._lock:
-            for prototype in self._by_key.values():
-                prototype.is_orphan = True
-                prototype.used_at = self._clock()
+            for entry in self._by_key.values():
+                entry.is_orphan = True
+                entry.used_at = self._clock()
 
     def matcher(self, key: str, stop_tokens: Sequence[int] | None) -> Matcher:
         """Return a new matcher of a loaded grammar, with the stop tokens that vLLM gives to xgrammar.
@@ -107,13 +107,13 @@ class Prototypes:
         Raises LoadError if the key is not loaded here.
         """
         with self._lock:
-            prototype = self._by_key.get(key)
-        if prototype is None:
+            entry = self._by_key.get(key)
+        if entry is None:
             raise LoadError("the grammar is not loaded on this rank")
-        prototype.used_at = self._clock()
-        matcher = prototype.loaded.matcher(stop_tokens)
-        if prototype.counted:
-            matcher.counted = CountedText(*prototype.counted)
+        entry.used_at = self._clock()
+        matcher = entry.loaded.matcher(stop_tokens)
+        if entry.counted:
+            matcher.counted = CountedText(*entry.counted)
         return matcher
 
     def text(self, name: Backend, tokens: Sequence[int]) -> bytes:
@@ -135,9 +135,9 @@ class Prototypes:
         if message.artifact and message.sha256 and not message.spec:
             content = read_artifact(self._folder, message.artifact, message.sha256)
         loaded = self._backends[message.backend].load(message.spec, content)
-        prototype = _Prototype(message, loaded, self._rules(message), self._clock())
+        entry = _Entry(message, loaded, self._rules(message), self._clock())
         with self._lock:
-            self._by_key[message.key] = prototype
+            self._by_key[message.key] = entry
 
     def _rules(self, message: Load) -> list[Rule]:
         """Return what holds beside the grammar."""

@@ -38,7 +38,7 @@ class _Wanted:
     resting: bool = False  # loaded, but no request uses it
 
 
-class Rendezvous:
+class LoadBarrier:
     """Who is connected, what each rank has loaded, and what is wanted.
 
     Parameters

@@ -15,7 +15,7 @@ from guided_sidecar.grammar.pool.workers import Workers
 from guided_sidecar.grammar.prepare.named_grammars import NamedGrammars
 from guided_sidecar.grammar.prepare.preparer import Preparer
 from guided_sidecar.ranks.agreement import Consensus
-from guided_sidecar.ranks.load_barrier import Rendezvous
+from guided_sidecar.ranks.load_barrier import LoadBarrier
 from guided_sidecar.settings import Settings
 from guided_sidecar.socket.server import Peer, Session, SocketServer
 from guided_sidecar.socket.sessions import ApiSession, RankSession, Room, SilentSession
@@ -36,8 +36,8 @@ class GrammarService:
         capacity = Capacity.of_this_container(settings.pod.guided_decoding.compile)
         budget = RestartBudget(settings.pod.restart)
         self._workers = Workers(settings, budget, WorkerRestarts(tracer), capacity.workers)
-        self._rendezvous = Rendezvous(settings.pod.sampling_ranks, self._record_load)
-        self._preparer = Preparer(settings, capacity, Pool(self._workers), self._rendezvous, tracer)
+        self._load_barrier = LoadBarrier(settings.pod.sampling_ranks, self._record_load)
+        self._preparer = Preparer(settings, capacity, Pool(self._workers), self._load_barrier, tracer)
         folder = settings.pod.named_grammars_dir
         self._named = NamedGrammars(Path(folder) if folder else None, self._preparer)
         self._room = Room(settings.max_pending_bytes)
@@ -80,7 +80,7 @@ class GrammarService:
         if hello.role == "rank" and hello.samples and hello.rank is not None:
             if hello.rank not in self._settings.pod.sampling_of(hello.node):
                 raise WireError(f"there is no rank {hello.rank} on node {hello.node}")
-            return RankSession(peer, hello.rank, self._rendezvous, self._consensus, self._preparer)
+            return RankSession(peer, hello.rank, self._load_barrier, self._consensus, self._preparer)
         return SilentSession()
 
     def _record_load(self, rank: int, load: Load, loaded: Loaded, trace: Context) -> None:

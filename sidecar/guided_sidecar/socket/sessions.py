@@ -25,7 +25,7 @@ from guided_contract.wire import (
 from guided_sidecar.grammar.prepare.named_grammars import NamedGrammars
 from guided_sidecar.grammar.prepare.preparer import Preparer
 from guided_sidecar.ranks.agreement import Consensus
-from guided_sidecar.ranks.load_barrier import Rendezvous
+from guided_sidecar.ranks.load_barrier import LoadBarrier
 from guided_sidecar.socket.server import Peer
 
 _log = logging.getLogger(__name__)
@@ -158,14 +158,14 @@ class RankSession:
     """A sampling rank: answers Load, and says what it gives up."""
 
     def __init__(
-        self, peer: Peer, rank: int, rendezvous: Rendezvous, consensus: Consensus, preparer: Preparer
+        self, peer: Peer, rank: int, load_barrier: LoadBarrier, consensus: Consensus, preparer: Preparer
     ) -> None:
         self._peer = peer
         self._rank = rank
-        self._rendezvous = rendezvous
+        self._load_barrier = load_barrier
         self._consensus = consensus
         self._preparer = preparer
-        rendezvous.connect(rank, peer, peer.hello)
+        load_barrier.connect(rank, peer, peer.hello)
 
     def receive(self, message: ClientMessage) -> None:
         """Take a Loaded or Failed, from another node also a Compare."""
@@ -173,7 +173,7 @@ class RankSession:
             case Compare(record=record) if self._peer.hello.node:
                 self._compare(record)
             case Loaded():
-                self._rendezvous.answer(self._rank, self._peer, message)
+                self._load_barrier.answer(self._rank, self._peer, message)
             case Failed():
                 self._consensus.fail(message)
                 if message.code == ErrorCode.SEQUENCE_SLOW:
@@ -192,7 +192,7 @@ class RankSession:
 
     def closed(self) -> None:
         """Give up the rank's place."""
-        self._rendezvous.disconnect(self._rank, self._peer)
+        self._load_barrier.disconnect(self._rank, self._peer)
 
 
 class SilentSession:

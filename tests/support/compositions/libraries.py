@@ -12,7 +12,7 @@ from guided_contract import wire
 from guided_contract.backends import NAMES
 from guided_contract.config import CompileConfig, PodConfig
 from guided_contract.wire import Backend
-from guided_engine.ranks.loaded_grammars import Prototypes
+from guided_engine.ranks.loaded_grammars import LoadedGrammars
 from guided_grammar.backend import Threads
 from guided_grammar.matching import MatcherError
 from guided_grammar.registry import Backends
@@ -70,7 +70,7 @@ class Vocabulary:
 class Grammar:
     """A schema as one library has it on a rank."""
 
-    def __init__(self, words: Vocabulary, ranks: Prototypes, key: str, backend: Backend) -> None:
+    def __init__(self, words: Vocabulary, ranks: LoadedGrammars, key: str, backend: Backend) -> None:
         self.backend: Backend = backend
         self._words = words
         self._ranks = ranks
@@ -134,7 +134,7 @@ class Compilers:
         self.words = Vocabulary(model)
         known = Backends(self.words.vocabulary, Threads(compile=1))
         self._compiler = Compiler(known, self.words.vocabulary, folder)
-        self._ranks = Prototypes(folder, known)
+        self._ranks = LoadedGrammars(folder, known)
 
     def compiled(self, schema: Any, backend: Backend) -> Grammar:
         """Compile a schema as if there were one library, without a proof, and load it.

@@ -9,7 +9,7 @@ from typing import Literal
 from guided_contract.errors import ErrorCode, GuidedError
 from guided_sidecar.grammar import artifacts
 from guided_sidecar.grammar.worker_messages import Done
-from guided_sidecar.ranks.load_barrier import Rendezvous
+from guided_sidecar.ranks.load_barrier import LoadBarrier
 
 # A walk came to the end of a text, which was judged; none did in its time; or the grammar was refused.
 ProofResult = Literal["finished", "unfinished", "refused"]
@@ -46,17 +46,17 @@ class GrammarCache:
     """Least recently used first out, but never one with a lease.
 
     `most_entries` and `most_bytes` are kept where leases allow; `room_bytes` is what all may take, those with
-    a lease included. Artefacts are in `folder`; `rendezvous` hears of a grammar that goes.
+    a lease included. Artefacts are in `folder`; `load_barrier` hears of a grammar that goes.
     """
 
     def __init__(
-        self, most_entries: int, most_bytes: int, room_bytes: int, folder: Path, rendezvous: Rendezvous
+        self, most_entries: int, most_bytes: int, room_bytes: int, folder: Path, load_barrier: LoadBarrier
     ) -> None:
         self._most_entries = most_entries
         self._most_bytes = min(most_bytes, room_bytes)
         self._room_bytes = room_bytes
         self._folder = folder
-        self._rendezvous = rendezvous
+        self._load_barrier = load_barrier
         self._evictions = 0
         self._size_bytes = 0  # of all entries together
         self._entries: collections.OrderedDict[str, Entry] = collections.OrderedDict()
@@ -97,7 +97,7 @@ class GrammarCache:
 
     def retract(self, key: str, done: Done, instead: Done | None = None) -> None:
         """Give up what ranks were told to load before it was proven; `instead`: what they are to load now."""
-        self._rendezvous.forget(key)
+        self._load_barrier.forget(key)
         if done.artifact is not None and (instead is None or instead.artifact is None):
             artifacts.remove(self._folder, done.artifact)
 
@@ -107,7 +107,7 @@ class GrammarCache:
         if entry is not None and entry.leases:
             entry.leases -= 1
             if not entry.leases:
-                self._rendezvous.rest(key)
+                self._load_barrier.rest(key)
                 self._evict()
 
     def drop(self, entry: Entry) -> None:

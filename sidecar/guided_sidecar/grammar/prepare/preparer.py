@@ -20,7 +20,7 @@ from guided_sidecar.grammar.prepare.flights import Flight, Flights
 from guided_sidecar.grammar.prepare.jobs import job_of, load_of
 from guided_sidecar.grammar.prepare.refusals import Refusals
 from guided_sidecar.grammar.worker_messages import Done, Job
-from guided_sidecar.ranks.load_barrier import Rendezvous
+from guided_sidecar.ranks.load_barrier import LoadBarrier
 from guided_sidecar.settings import Settings
 from guided_sidecar.telemetry import conventions as c
 from guided_sidecar.telemetry import spans
@@ -44,7 +44,7 @@ class Preparer:
     """Prepares grammars and keeps the leases on them; `tracer` makes grammar.prepare and grammar.compile."""
 
     def __init__(
-        self, settings: Settings, capacity: Capacity, pool: Pool, rendezvous: Rendezvous, tracer: Tracer
+        self, settings: Settings, capacity: Capacity, pool: Pool, load_barrier: LoadBarrier, tracer: Tracer
     ) -> None:
         self._pod = settings.pod
         # Half of the folder: what is being compiled is written before it is counted.
@@ -52,14 +52,14 @@ class Preparer:
         self._artifact_bytes = capacity.artifact_bytes(min(settings.artifact_bytes, room_bytes))
         self._capacity = capacity
         self._pool = pool
-        self._rendezvous = rendezvous
+        self._load_barrier = load_barrier
         self._tracer = tracer
         self._cache = GrammarCache(
             settings.cache_entries,
             settings.cache_bytes,
             self._artifact_bytes,
             settings.pod.grammars_folder,
-            rendezvous,
+            load_barrier,
         )
         self._refusals = Refusals(settings.refusal_entries, settings.refusal_s)
         self._answers: collections.Counter[str] = collections.Counter()
@@ -152,7 +152,7 @@ class Preparer:
     async def _compiled(self, waiter: _Waiter, loaded: Callable[[Prepared], None] | None = None) -> Entry:
         """Return a proven grammar, with a lease on it."""
         facts = await self._pool.facts()
-        self._rendezvous.check(facts.tokenizer)
+        self._load_barrier.check(facts.tokenizer)
         most_bytes = self._pod.guided_decoding.compile.memory_bytes
         memory_bytes = self._capacity.compile_bytes(most_bytes, self._artifact_bytes, facts.resident_bytes)
         waiter.job = job = job_of(waiter.request, self._pod, facts, memory_bytes)
@@ -192,7 +192,9 @@ class Preparer:
         if done is None:  # proven or refused since
             return
         with contextlib.suppress(GuidedError):
-            await self._rendezvous.ensure(load_of(key, done), flight.job.tokenizer, spans.below(waiter.span))
+            await self._load_barrier.ensure(
+                load_of(key, done), flight.job.tokenizer, spans.below(waiter.span)
+            )
             loaded(_prepared(waiter.request, key, flight.compiled or done, is_proven=False))
 
     async def _load(self, waiter: _Waiter, entry: Entry) -> None:
@@ -200,7 +202,7 @@ class Preparer:
         assert waiter.job is not None
         try:
             load = load_of(entry.key, entry.done)
-            await self._rendezvous.ensure(load, waiter.job.tokenizer, spans.below(waiter.span))
+            await self._load_barrier.ensure(load, waiter.job.tokenizer, spans.below(waiter.span))
         except BaseException as error:
             self.release(entry.key)
             if isinstance(error, GuidedError) and not entry.leases:
@@ -211,7 +213,7 @@ class Preparer:
         """Say what a waiter whose time ran out was waiting for."""
         limit = f"{waiter.limit_s:g} s"
         if waiter.entry is not None:
-            return self._rendezvous.too_late(waiter.entry.key, limit)
+            return self._load_barrier.too_late(waiter.entry.key, limit)
         if waiter.flight is not None:
             return self._pool.too_late(waiter.limit_s, waiter.flight.progress)
         message = f"the grammar service did not become ready within {limit}"

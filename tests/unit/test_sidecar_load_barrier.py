@@ -7,7 +7,7 @@ from opentelemetry.context import Context
 
 from guided_contract.errors import ErrorCode, GuidedError
 from guided_contract.wire import Backend, Hello, Load, Loaded, ServiceMessage, Unload
-from guided_sidecar.ranks.load_barrier import Rendezvous
+from guided_sidecar.ranks.load_barrier import LoadBarrier
 from support.played import settled
 
 LOAD = Load(key="k", backend="guidance", spec="")
@@ -26,11 +26,11 @@ class Link:
 
 
 class Ranks:
-    """A rendezvous with its ranks' newest connections."""
+    """A load barrier with its ranks' newest connections."""
 
     def __init__(self, expected: int, *connected: int) -> None:
         self.answered: list[int] = []
-        self.rendezvous = Rendezvous(expected, lambda rank, *_: self.answered.append(rank))
+        self.load_barrier = LoadBarrier(expected, lambda rank, *_: self.answered.append(rank))
         self.links: dict[int, Link] = {}
         for rank in connected:
             self.connect(rank)
@@ -38,18 +38,18 @@ class Ranks:
     def connect(self, rank: int, boot: str = "one", tokenizer: dict[Backend, str] | None = None) -> Link:
         link = self.links[rank] = Link()
         hello = Hello(role="rank", pid=1, boot=boot, rank=rank, samples=True, tokenizer=tokenizer or {})
-        self.rendezvous.connect(rank, link, hello)
+        self.load_barrier.connect(rank, link, hello)
         return link
 
     def disconnect(self, rank: int) -> None:
-        self.rendezvous.disconnect(rank, self.links[rank])
+        self.load_barrier.disconnect(rank, self.links[rank])
 
     def answer(self, rank: int, error: str = "", link: Link | None = None) -> None:
-        self.rendezvous.answer(rank, link or self.links[rank], Loaded(key="k", error=error))
+        self.load_barrier.answer(rank, link or self.links[rank], Loaded(key="k", error=error))
 
     async def ensure(self) -> Waiting:
         """Begin to wait for the grammar."""
-        task = asyncio.create_task(self.rendezvous.ensure(LOAD, TOKENIZER, Context()))
+        task = asyncio.create_task(self.load_barrier.ensure(LOAD, TOKENIZER, Context()))
         await asyncio.sleep(0)
         return task
 
@@ -58,7 +58,7 @@ class Ranks:
         await settled()
         assert not waiting.done()
         waiting.cancel()
-        error = self.rendezvous.too_late("k", "3 s")
+        error = self.load_barrier.too_late("k", "3 s")
         assert error.entry.http_status == 503
         assert error.retry_after_s == 1
         return error.code, error.message
@@ -132,7 +132,7 @@ async def test_a_newer_connection_takes_a_ranks_place() -> None:
     waiting = await ranks.ensure()
     old, _ = ranks.links[0], ranks.connect(0)
     ranks.answer(0, link=old)
-    ranks.rendezvous.disconnect(0, old)
+    ranks.load_barrier.disconnect(0, old)
     await settled()
     assert not waiting.done()
     ranks.answer(0)
@@ -155,7 +155,7 @@ async def test_ranks_of_an_engine_start_before_do_not_count() -> None:
 
     again = await ranks.ensure()
     ranks.connect(1, boot="two")
-    ranks.rendezvous.disconnect(1, dying)
+    ranks.load_barrier.disconnect(1, dying)
     ranks.answer(1)
     await asyncio.wait_for(again, 1)
 
@@ -182,16 +182,16 @@ async def test_what_rests_is_not_pushed_and_what_is_forgotten_is_unloaded() -> N
     waiting = await ranks.ensure()
     ranks.answer(0)
     await waiting
-    ranks.rendezvous.rest("k")
+    ranks.load_barrier.rest("k")
     back = ranks.connect(0)
     assert back.sent == []
-    ranks.rendezvous.forget("k")
+    ranks.load_barrier.forget("k")
     assert back.sent == []
 
     again = await ranks.ensure()
     ranks.answer(0)
     await again
-    ranks.rendezvous.forget("k")
+    ranks.load_barrier.forget("k")
     assert back.sent == [LOAD, Unload(key="k")]
 
 
@@ -200,7 +200,7 @@ async def test_an_answer_to_a_load_that_was_taken_back_does_not_count_for_the_ne
     ranks = Ranks(1, 0)
     waiting = await ranks.ensure()
     waiting.cancel()
-    ranks.rendezvous.forget("k")
+    ranks.load_barrier.forget("k")
     again = await ranks.ensure()
     assert ranks.links[0].sent == [LOAD, Unload(key="k"), LOAD]
     ranks.answer(0)
@@ -225,11 +225,11 @@ async def test_a_rank_with_another_tokenizer_is_sent_nothing(other: dict[Backend
         await waiting
     assert raised.value.code is ErrorCode.GRAMMAR_TOKENIZERS_DIFFER
     with pytest.raises(GuidedError, match="a different tokenizer"):
-        ranks.rendezvous.check(TOKENIZER)
+        ranks.load_barrier.check(TOKENIZER)
     assert not link.sent
 
     ranks.connect(1, tokenizer=TOKENIZER)
-    ranks.rendezvous.check(TOKENIZER)
+    ranks.load_barrier.check(TOKENIZER)
     waiting = await ranks.ensure()
     ranks.answer(0)
     ranks.answer(1)
@@ -243,4 +243,4 @@ async def test_what_a_rank_does_not_say_is_no_difference(other: dict[Backend, st
     assert ranks.connect(0, tokenizer=other).sent == [LOAD]
     ranks.answer(0)
     await asyncio.wait_for(waiting, 1)
-    ranks.rendezvous.check(TOKENIZER)
+    ranks.load_barrier.check(TOKENIZER)
