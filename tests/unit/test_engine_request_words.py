@@ -77,6 +77,8 @@ def test_a_renamed_or_misspelt_word_is_refused(route: str, word: str, value: Any
         (CHAT, {"extra_body": {"structured_outputs": {"regex": "a"}}}, "structured_outputs: {"),
         (CHAT, {"sampling_params": {"guided_grammar": "root ::= x"}}, 'structured_outputs: {"KIND": ...}'),
         (CHAT, {"tool_choise": "required"}, "tool_choice instead"),
+        (CHAT, {"extra_body": {"response_fromat": FORMAT}}, "response_format: {"),
+        (MESSAGES, {"output_confg": {"format": {"type": "json_schema"}}}, 'output_config: {"format"'),
         (COMPLETIONS, {"tools": [], "tool_choice": "required"}, "only /v1/chat/completions, /v1/responses"),
         (GENERATE, {"tool_choice": {"type": "function"}}, "only /v1/chat/completions"),
         # What would hold the format, with it in other words, which vLLM's classes let pass.

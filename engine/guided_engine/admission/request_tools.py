@@ -56,10 +56,11 @@ def _faults(route: Route, body: Mapping[str, Any]) -> Iterator[GuidedError]:
     for number, tool in enumerate(_listed(body) if form.holder else ()):
         yield from _of_holder(form, f"tools[{number}]", tool)
     forced = is_forced(body)
+    is_enforced = forced or is_strict(body)
     names: set[Any] = set()
     for path, function in functions(form, body):
         yield from _of_function(form, path, function)
-        if forced or _is_strict(function):
+        if is_enforced:  # vLLM's parsers would write a strict tool's free namesake beside it
             name = function.get("name")
             if name in names:
                 yield invalid(f"{path}.name", "another tool of the request has this name")
@@ -89,7 +90,7 @@ def _of_function(form: Tools, path: str, function: dict[str, Any]) -> Iterator[G
 
 
 def _is_strict(function: Mapping[str, Any]) -> bool:
-    return function.get("strict") in (True, "true", "True", "1")  # of what pydantic takes for it
+    return function.get("strict") not in (None, False)  # pydantic takes more than true for it
 
 
 def _listed(body: Mapping[str, Any]) -> list[Any]:

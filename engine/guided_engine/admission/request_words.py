@@ -64,13 +64,14 @@ def asked(route: Route, body: Mapping[str, Any]) -> list[str]:
 
 def _faults(route: Route, body: Body) -> Iterator[GuidedError]:
     outer = [path.partition(".")[0] for path in route.read]
-    yield from _unread(route, body, "", [*outer, *(("tools", "tool_choice") if route.tools else ())], _LIKELY)
+    likely = (*_LIKELY, *(re.sub("_", "", name) for name in outer))
+    yield from _unread(route, body, "", [*outer, *(("tools", "tool_choice") if route.tools else ())], likely)
     holders = [name for name in outer if f"{name}.format" in route.read]
     for holder in (*_CONTAINERS, *holders):
         if isinstance(found := at(body, holder), dict):
             inner = [path.removeprefix(f"{holder}.") for path in route.read if path.startswith(f"{holder}.")]
-            likely = (*inner, "schema", "jsonschema") if holder in holders else ()
-            yield from _unread(route, found, f"{holder}.", inner, likely)
+            more = (*inner, "schema", "jsonschema") if holder in holders else ()
+            yield from _unread(route, found, f"{holder}.", inner, (*_LIKELY, *more))
     for name, path in zip(outer, route.read, strict=True):
         for part in (name, path):
             if not isinstance(at(body, part), dict | None):

@@ -1,5 +1,6 @@
 """The span of an HTTP request, in the headers that came with it and in those that go on to vLLM."""
 
+import contextlib
 from collections.abc import Iterable, MutableMapping
 from typing import Any, Literal
 
@@ -36,14 +37,13 @@ def continued(headers: Headers, span: TraceContext) -> Headers:
 
 def asked(scope: MutableMapping[str, Any]) -> tuple[Scheme, Server]:
     """Return by which scheme, and which host and port a client asked: its Host header, else this server's."""
-    url = URL(scope=scope)
-    try:
-        address, port = url.hostname, url.port
-    except ValueError:
-        address, port = None, None
+    scheme, address, port = "http", None, None
+    with contextlib.suppress(ValueError):  # a port that is none, a query that is not UTF-8
+        url = URL(scope=scope)
+        scheme, address, port = url.scheme, url.hostname, url.port
     is_fit = address is not None and len(address) <= MOST_NAME and address.isascii()
     server: Server = (address, port or None) if is_fit else (None, None)
-    return ("https" if url.scheme == "https" else "http"), server
+    return ("https" if scheme == "https" else "http"), server
 
 
 def _values(headers: Iterable[tuple[bytes, bytes]], wanted: bytes) -> list[str]:

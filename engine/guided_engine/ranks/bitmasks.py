@@ -51,12 +51,12 @@ class _Filler:
     is_watched: bool = False
 
     def run(self, walks: Sequence[Walk[Any]], bitmask: Bitmask) -> None:
-        """Fill the rows of walks. After a step that took long, one by one: walks that do again are slow.
+        """Fill the rows of walks. After a step that took long, once one by one: walks that do again are slow.
 
         What a library makes at its first use takes long once.
         """
-        start_ns = time.perf_counter_ns()
-        if self.is_watched:
+        start_ns, was_watched = time.perf_counter_ns(), self.is_watched
+        if was_watched:
             for walk in walks:
                 walk_ns, cpu_ns = time.perf_counter_ns(), time.process_time_ns()
                 fill_walks([walk], bitmask, self.fill)
@@ -66,7 +66,9 @@ class _Filler:
         else:
             fill_walks(walks, bitmask, self.fill)
         took_ns = time.perf_counter_ns() - start_ns
-        self.is_watched = took_ns > LIMIT_NS and took_ns > LIMIT_NS + MORE_NS * sum([w.rows for w in walks])
+        # One by one a step takes longer than its threads together: that says nothing of a walk.
+        is_long = took_ns > LIMIT_NS and took_ns > LIMIT_NS + MORE_NS * sum([w.rows for w in walks])
+        self.is_watched = is_long and not was_watched
 
 
 class BitmaskBuffer:

@@ -216,8 +216,9 @@ class GuidedSequence:
 
     @property
     def is_stopped(self) -> bool:
-        """Return whether a stop token was sampled."""
-        return not self.stop_tokens.isdisjoint(self.accepted)
+        """Return whether a stop token was sampled, not behind all that it may have."""
+        most = None if math.isinf(self.max_tokens) else int(self.max_tokens)
+        return not self.stop_tokens.isdisjoint(self.accepted[:most])
 
     @property
     def is_full(self) -> bool:
