@@ -407,7 +407,7 @@ def test_a_parser_without_tags_refuses_both_together() -> None:
     from guided_engine.compat import refusals
 
     adjusted = _adjusted("pythonic", calls.vocabulary_of({})[0])
-    error = refusals._unsound_tools(adjusted)
+    error = refusals._loose_tools(adjusted)
     assert error is not None
     assert (error.code, error.path) == ("grammar_unsupported", "tools")
     assert "takes no response_format beside tools" in error.message

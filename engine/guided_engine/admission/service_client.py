@@ -161,12 +161,15 @@ class GrammarClient:
         if isinstance(message, wire.End):
             for engine, end in list(self._engines.items()):
                 end(engine, message)
-        question = self._questions.get(getattr(message, "id", 0))
+        if not isinstance(message, wire.Prepared | wire.Proven | wire.Refused):
+            return
+        question = self._questions.get(message.id)
         if question is None:
             return  # it crossed our Release, which ends the lease as well
         match message:
-            case wire.Prepared() if not question.prepared.done():
-                question.prepared.set_result(message)
+            case wire.Prepared():
+                if not question.prepared.done():
+                    question.prepared.set_result(message)
             case wire.Proven():
                 question.proof.set_result(message.backend)
             case wire.Refused():

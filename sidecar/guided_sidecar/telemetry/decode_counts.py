@@ -1,6 +1,6 @@
 """What a rank counts of each sequence, and where it shows: a new count is a line here."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
 import msgspec
@@ -10,29 +10,40 @@ from guided_contract.status import DraftsStatus
 
 
 class Count(NamedTuple):
-    """A field of records.Decode (nanoseconds become seconds), and its names: attribute, metric, help."""
+    """What a sequence's record says (durations in seconds), and its names: attribute, metric, help."""
 
-    field: str
+    of: Callable[[Decode], float]
     attribute: str
     metric: str
     text: str
 
-    def of(self, record: Decode) -> float:
-        """Return the count of one sequence."""
-        value: int = getattr(record, self.field)
-        return value / 1e9 if self.field.endswith("_ns") else value
-
 
 # Attributes of guided.decode below `guidedmodel.decode.`, counters by rank below `guidedmodel_`.
 COUNTS: Final = (
-    Count("tokens", "tokens", "tokens", "Tokens of guided sequences"),
-    Count("steps", "steps", "decode_steps", "Steps of guided sequences"),
-    Count("fills", "fills", "mask_fills", "Token masks computed"),
-    Count("fill_ns", "fill.duration", "mask_fill_seconds", "Time spent computing token masks"),
-    Count("exposed_ns", "exposed.duration", "mask_exposed_seconds", "Time that sequences waited for masks"),
-    Count("drafts_proposed", "drafts.proposed", "drafts_proposed", "Draft tokens of guided sequences"),
-    Count("drafts_accepted", "drafts.accepted", "drafts_accepted", "Draft tokens that were accepted"),
-    Count("drafts_forbidden", "drafts.forbidden", "drafts_forbidden", "Draft tokens forbidden, or after one"),
+    Count(lambda r: r.tokens, "tokens", "tokens", "Tokens of guided sequences"),
+    Count(lambda r: r.steps, "steps", "decode_steps", "Steps of guided sequences"),
+    Count(lambda r: r.fills, "fills", "mask_fills", "Token masks computed"),
+    Count(
+        lambda r: r.fill_ns / 1e9, "fill.duration", "mask_fill_seconds", "Time spent computing token masks"
+    ),
+    Count(
+        lambda r: r.exposed_ns / 1e9,
+        "exposed.duration",
+        "mask_exposed_seconds",
+        "Time that sequences waited for masks",
+    ),
+    Count(
+        lambda r: r.drafts_proposed, "drafts.proposed", "drafts_proposed", "Draft tokens of guided sequences"
+    ),
+    Count(
+        lambda r: r.drafts_accepted, "drafts.accepted", "drafts_accepted", "Draft tokens that were accepted"
+    ),
+    Count(
+        lambda r: r.drafts_forbidden,
+        "drafts.forbidden",
+        "drafts_forbidden",
+        "Draft tokens forbidden, or after one",
+    ),
 )
 
 

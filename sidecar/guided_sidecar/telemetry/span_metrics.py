@@ -71,7 +71,7 @@ class SpanMetrics(SpanProcessor):
         labels = (str(told.get(name) or "none") for name in _MEASURES[span.name][0])
         duration_s = max(0, (span.end_time or 0) - (span.start_time or 0)) / 1e9
         error_code = str(told.get(c.ERROR_TYPE, ""))
-        self._durations[span.name].labels(*labels, _OUTCOMES[error_code]).observe(
+        self._durations[span.name].labels(*labels, _OUTCOMES.get(error_code, "other")).observe(
             duration_s, exemplar(span.get_span_context(), is_traced=self._is_traced)
         )
         if span.name == c.GRAMMAR_PREPARE and error_code:

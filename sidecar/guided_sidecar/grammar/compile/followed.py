@@ -54,7 +54,7 @@ def split(schema: Any, backend: Backend) -> Followed:
     except _TooManyError:
         return Followed(schema, [])
     positions = places.leading_somewhere()
-    relaxed, unique = places.relaxed(), places.unique - places.undecided
+    relaxed, unique = places.relaxed(), places.unique - places.undecided - places.swept
     if not (relaxed or unique) or not is_sendable(positions):
         return Followed(schema, [])
     return Followed(_without(schema, relaxed, unique), positions)
@@ -85,18 +85,20 @@ class _Places:
     ----------
     unique, undecided
         The schemas, by id, whose uniqueItems ranks follow somewhere, and cannot follow somewhere.
+    swept
+        Those that stand below one that ranks do not read, and stay in the grammar with all that they say.
     """
 
     def __init__(self, schema: Any, *, counts_minimum_alone: bool) -> None:
         self.unique: set[int] = set()
         self.undecided: set[int] = set()
+        self.swept: set[int] = set()
         self._root = schema
         self._counts_minimum_alone = counts_minimum_alone
         self._places: list[list[dict[str, Any]]] = []  # the schemas that may hold at each
         self._known: dict[frozenset[int], int] = {}
         self._looks = 0
         self._compiled: set[int] = set()  # schemas, by id, whose bounds must stay in the grammar
-        self._swept: set[int] = set()  # those whose parts are in _compiled, too
         self._begin([schema])
         self._positions = [self._position(schemas) for schemas in self._places]  # which grow meanwhile
 
@@ -227,8 +229,8 @@ class _Places:
         stack = [schema]
         while stack:
             current = stack.pop()
-            if isinstance(current, dict) and id(current) not in self._swept:
-                self._swept.add(id(current))
+            if isinstance(current, dict) and id(current) not in self.swept:
+                self.swept.add(id(current))
                 self._compiled.add(id(current))
                 stack.extend(children(current))
                 if "$ref" in current:

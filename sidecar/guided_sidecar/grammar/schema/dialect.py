@@ -23,6 +23,7 @@ _DRAFTS: Final = {
     "draft-07/": 7,
     "draft/2019-09/": 2019,
 }
+_FORMER: Final = ("$recursiveRef", _NEWEST)  # which knows it no more
 # What a library's own keywords do, a client must not: they switch its checks off.
 PRIVATE: Final = "x-guidance"
 _COUNT: Final = re.compile("(?:min|max)[A-Z]")  # begins the keywords that bound one
@@ -54,7 +55,7 @@ def read(part: Schema, draft: int, path: JsonPath) -> Said:
         {
             keyword: value
             for keyword, value in part.items()
-            if (known := KEYWORDS.get(keyword)) and known.since <= draft
+            if (known := KEYWORDS.get(keyword)) and known.since <= draft and (keyword, draft) != _FORMER
         }
     )
     if said.get("not") in ({}, True):

@@ -33,6 +33,7 @@ Schema = dict[str, Any]
 
 _LONGEST_CHAIN: Final = 32  # of references that lead to references
 _MOST_ARRAYS: Final = 512
+_MOST_PARTS: Final = 1 << 16  # where some of the form stands in several places
 _IN_PARTS: Final = "it is not supported beside $ref, allOf, anyOf, oneOf or dependencies"
 _REFUSED: Final = {
     "$dynamicRef": "`$dynamicRef` is not supported",
@@ -87,6 +88,9 @@ class Writer:
         while self._waiting:
             name, target, path = self._waiting.pop()
             written.setdefault("$defs", {})[name] = self.write(target, path)
+        most = _MOST_PARTS + _parts(self._root)
+        if _parts(written, most) > most:
+            raise fault("$", "the schema expands to too many alternatives", ErrorCode.GRAMMAR_TOO_LARGE)
         return Form(written, self._origins, self._narrowed)
 
     def also(self, written: Schema, other: Any, path: JsonPath) -> None:
@@ -201,6 +205,16 @@ class Writer:
         for keyword in ("items", "minItems", "maxItems"):
             written.pop(keyword, None)
         self.also(written, disjoint.either([*disjoint.other_types(said, "array"), {"enum": arrays}]), at)
+
+
+def _parts(whole: Any, most: float = math.inf) -> int:
+    """Count the parts of a value, each in every place where it stands, at least until there are `most`."""
+    waiting, found = [whole], 0
+    while waiting and found <= most:
+        part = waiting.pop()
+        found += 1
+        waiting += part.values() if isinstance(part, dict) else part if isinstance(part, list) else ()
+    return found
 
 
 def _are_many(counts: Iterable[int]) -> bool:
