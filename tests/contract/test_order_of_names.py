@@ -13,14 +13,12 @@ from support.compositions.libraries import LIBRARIES, Compilers
 INT = {"type": "integer"}
 AB = {"type": "object", "properties": {"a": INT, "b": INT}}
 OPEN = {**AB, "additionalProperties": True}
-SCHEMAS: list[dict[str, Any]] = [
-    {**AB, "additionalProperties": False, "required": ["b"]},
+SCHEMAS: list[dict[str, Any]] = [{**AB, "additionalProperties": False, "required": ["b"]}]
+BY_GUIDANCE: list[dict[str, Any]] = [
     {**OPEN, "required": ["b"]},
     {"required": ["b", "a"], **OPEN},
     {**AB, "additionalProperties": INT, "required": ["b"]},
     {**OPEN, "required": ["b"], "minProperties": 1},
-]
-BY_GUIDANCE: list[dict[str, Any]] = [
     {**OPEN, "required": ["z", "b"]},
     {**OPEN, "required": ["b"], "patternProperties": {"^x": INT}},
     {"required": ["b"], "additionalProperties": True, "allOf": [OPEN]},
