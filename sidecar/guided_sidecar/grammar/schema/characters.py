@@ -14,9 +14,8 @@ SPACES: Final[Ranges] = (
     *((9, 13), (32, 32), (0xA0, 0xA0), (0x1680, 0x1680), (0x2000, 0x200A), (0x2028, 0x2029)),
     *((0x202F, 0x202F), (0x205F, 0x205F), (0x3000, 0x3000), (0xFEFF, 0xFEFF)),
 )
-PIECE: Final = re.compile(
-    r"\\.|\[(?:\\.|[^\]\\])*\]|.", re.DOTALL
-)  # of a pattern: an escape, a class, or a character
+# Of a pattern: an escape, a class (one that is not closed goes to the end, and is read once), a character.
+PIECE: Final = re.compile(r"\\.|\[(?:\\.|[^\]\\])*(?:\]|\\?\Z)|.", re.DOTALL)
 _SPECIAL: Final = re.compile(r"[\\^$.|?*+()\[\]{}/-]")
 
 
