@@ -76,6 +76,15 @@ def test_a_trace_waits_for_the_engines_span_but_not_for_ever() -> None:
     assert len(book.ripe(LATEST_S + 0.1)) == 1
 
 
+def test_a_guided_trace_waits_for_its_decode_which_the_sidecar_sends_by_itself() -> None:
+    book = TraceBook()
+    guided = {"http.response.status_code": 200, "guidedmodel.grammar.kind": "json"}
+    book.add([span("POST /v1/x", "a", attributes=guided), span("llm_request", "b", "a")], now_s=0.0)
+    assert book.ripe(2 * SETTLE_S) == []
+    book.add([span("guided.decode", "c", "a")], now_s=3.0)
+    assert [len(spans) for spans in book.ripe(3.0 + SETTLE_S)] == [3]
+
+
 def test_a_refused_request_waits_for_no_engine() -> None:
     book = TraceBook()
     book.add([span("POST /v1/x", "a", attributes={"http.response.status_code": 400})], now_s=0.0)

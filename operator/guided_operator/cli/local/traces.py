@@ -7,16 +7,18 @@ from dataclasses import dataclass, field
 Value = str | int | float | bool
 
 SETTLE_S = 1.0  # spans of one request come from two exporters; this long without another, the trace is whole
-LATEST_S = 8.0  # and so long a trace without vLLM's own span waits for it: its exporter sends every 5 s
+LATEST_S = 8.0  # and so long a trace waits for vLLM's own span, whose exporter sends every 5 s, and the decode's
 
 ENGINE_SPAN = "llm_request"
+_DECODE_SPAN = "guided.decode"
+_GRAMMAR_KIND = "guidedmodel.grammar.kind"
 # What a line shows of its span, in this order, and how it calls it.
 _SHOWN = (
     ("http.response.status_code", "status"),
     ("error.type", "error"),
     ("guidedmodel.rank", "rank"),
     ("guidedmodel.decode.ranks", "of"),
-    ("guidedmodel.grammar.kind", "kind"),
+    (_GRAMMAR_KIND, "kind"),
     ("guidedmodel.grammar.backend", "backend"),
     ("guidedmodel.decode.tokens", "tokens"),
     ("guidedmodel.decode.steps", "steps"),
@@ -71,9 +73,11 @@ class TraceBook:
         if now_s - self._last_s[trace_id] < SETTLE_S:
             return False
         spans = self._spans[trace_id]
+        names = {span.name for span in spans}
+        is_guided = any(span.is_root and _GRAMMAR_KIND in span.attributes for span in spans)
         return (
             any(span.is_root and _is_refused(span) for span in spans)
-            or any(span.name == ENGINE_SPAN for span in spans)
+            or (ENGINE_SPAN in names and (_DECODE_SPAN in names or not is_guided))
             or now_s - self._root_s[trace_id] > LATEST_S
         )
 

@@ -89,7 +89,7 @@ class Flights:
         if is_late:
             self._refusals.record(key, progress.too_late(flight.job.timeout_s))
             progress.ended = progress.too_late(limit_s)
-        if progress.deaths:  # who leaves while it is tried again takes no guilt away
+        elif progress.deaths:  # who leaves while it is tried again takes no guilt away
             self._refusals.record(key, GuidedError(ErrorCode.GRAMMAR_COMPILE_CRASHED))
         flight.task.cancel()
 
