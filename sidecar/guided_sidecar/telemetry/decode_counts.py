@@ -30,19 +30,25 @@ COUNTS: Final = (
         lambda r: r.exposed_ns / 1e9,
         "exposed.duration",
         "mask_exposed_seconds",
-        "Time that sequences waited for masks",
+        "Time for which sampling waited for masks, summed over the sequences that waited",
     ),
     Count(
-        lambda r: r.drafts_proposed, "drafts.proposed", "drafts_proposed", "Draft tokens of guided sequences"
+        lambda r: r.drafts_proposed,
+        "drafts.proposed",
+        "drafts_proposed",
+        "Draft tokens proposed for guided sequences",
     ),
     Count(
-        lambda r: r.drafts_accepted, "drafts.accepted", "drafts_accepted", "Draft tokens that were accepted"
+        lambda r: r.drafts_accepted,
+        "drafts.accepted",
+        "drafts_accepted",
+        "Draft tokens of guided sequences that were accepted",
     ),
     Count(
         lambda r: r.drafts_forbidden,
         "drafts.forbidden",
         "drafts_forbidden",
-        "Draft tokens forbidden, or after one",
+        "Draft tokens that the grammar did not allow, or that came after one",
     ),
 )
 
