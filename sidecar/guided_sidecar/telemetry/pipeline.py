@@ -2,11 +2,9 @@
 
 import asyncio
 import contextlib
-import math
 import os
 import socket
 import threading
-import time
 from collections.abc import Callable, Mapping
 from typing import Final
 
@@ -67,11 +65,6 @@ class Telemetry:
         self._decodes = Decodes(ranks, tracer, instruments.desyncs)
         self._failures = ProcessorFailures(config.logits_processors, ranks, tracer)
         self._socket: socket.socket | None = None
-        self._served_s = -math.inf
-
-    def guided_served_s(self) -> float:
-        """Return when a guided request was last answered well, by time.monotonic; -inf: never."""
-        return self._served_s
 
     def processor_failures(self) -> Mapping[str, int]:
         """Return how many sequences ended for each logits processor, by its name."""
@@ -130,8 +123,6 @@ class Telemetry:
         self._instruments.metrics.take(record)
         match record:
             case HttpRequest():
-                if record.kind is not None and record.status == 200 and not record.error_code:
-                    self._served_s = time.monotonic()
                 if root is not None:
                     request_spans.make(self._instruments.tracer, record, *root)
             case Decode():
