@@ -21,7 +21,7 @@ import msgspec
 from guided_contract import backends
 from guided_contract.choices import UnsupportedKeywords, Whitespace
 from guided_contract.counting import Position
-from guided_contract.decoding import MALFORMED
+from guided_contract.errors import MALFORMED
 from guided_contract.trace_context import Trace, Tracestate
 
 PROTOCOL: Final = 1

@@ -10,7 +10,7 @@ from prometheus_client.openmetrics.exposition import CONTENT_TYPE_LATEST
 
 from guided_contract import status
 from guided_contract.heartbeat import now_ns
-from guided_contract.reasons import NotReadyReason
+from guided_contract.status import NotReadyReason
 from guided_contract.tasks import Living
 from guided_sidecar.health import heartbeats
 from guided_sidecar.health.metrics import HealthCollector
