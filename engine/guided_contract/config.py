@@ -10,7 +10,7 @@ import msgspec
 from guided_contract import names, otel_environment
 from guided_contract.backends import Choice
 from guided_contract.choices import RequestOption, UnsupportedKeywords, Whitespace
-from guided_contract.decoding import MALFORMED
+from guided_contract.errors import MALFORMED
 
 Positive = Annotated[int, msgspec.Meta(gt=0)]
 Seconds = Annotated[float, msgspec.Meta(ge=0)]

@@ -3,6 +3,8 @@
 import enum
 from typing import Final, NamedTuple, Self
 
+import msgspec
+
 
 class ErrorEntry(NamedTuple):
     """What a code means to a client."""
@@ -99,3 +101,8 @@ class GuidedError(Exception):
         """Return the OpenAI-style JSON error body, with our string code and the path as ``param``."""
         kind = "invalid_request_error" if self.entry.http_status < 500 else "service_unavailable"
         return {"error": {"message": self.message, "type": kind, "param": self.path, "code": self.code.value}}
+
+
+# What msgspec raises for bytes that are not what is expected, whoever sent them: no value of the type, text that
+# is not UTF-8, more nesting than it follows.
+MALFORMED: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)

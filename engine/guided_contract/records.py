@@ -9,7 +9,7 @@ from typing import Annotated, Final, Literal
 import msgspec
 
 from guided_contract.choices import MOST_PROCESSORS
-from guided_contract.decoding import MALFORMED
+from guided_contract.errors import MALFORMED
 from guided_contract.trace_context import SAMPLED, Tracestate
 from guided_contract.wire import Backend, Kind, Natural
 

@@ -1,11 +1,12 @@
 """What the sidecar's /status serves, and the operator reads as untrusted input."""
 
+import enum
 import re
 from typing import Annotated, Final, Literal
 
 import msgspec
 
-from guided_contract.decoding import MALFORMED
+from guided_contract.errors import MALFORMED
 from guided_contract.wire import Patch
 
 Count = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]  # whose sums are no endless numbers
@@ -16,6 +17,30 @@ _CONTROLS: Final = re.compile(
     r"\\u00[01][0-9a-f]|\\[bfrt]|[\x7f-\x9f\u202a-\u202e\u2066-\u2069]", re.IGNORECASE
 )
 _BACKSLASH: Final = "\0"  # no text of JSON has it as it is
+
+
+class NotReadyReason(enum.StrEnum):
+    """Why a pod is not ready: `reason` of the page, and then of the conditions Ready and GuidedDecoding."""
+
+    DRAINING = "Draining"
+    PLUGIN_INACTIVE = "PluginInactive"
+    TOKENIZERS_DIFFER = "TokenizersDiffer"
+    RANKS_MISSING = "RanksMissing"
+    ENGINE_STALLED = "EngineStalled"
+    GRAMMARS_PENDING = "GrammarsPending"
+    PROBE_PENDING = "ProbePending"
+    PROBE_FAILED = "ProbeFailed"
+    SERVICE_EXHAUSTED = "ServiceExhausted"  # of GuidedDecoding alone: the pod serves all but new grammars
+    # What the operator says where a page names none of these: it is untrusted, or of a newer release.
+    NOT_READY = "NotReady"
+
+    @classmethod
+    def of(cls, text: str) -> "NotReadyReason":
+        """Return the reason of that name, NOT_READY for any other text."""
+        try:
+            return cls(text)
+        except ValueError:
+            return cls.NOT_READY
 
 
 class Struct(msgspec.Struct, frozen=True, rename="camel"):

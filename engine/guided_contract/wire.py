@@ -6,7 +6,7 @@ is the client's Hello; the service answers Welcome. Every other message may come
 ========  ==========================================  ==============================================
 client    sends                                       receives
 ========  ==========================================  ==============================================
-api       Prepare, PrepareNamed, Release              Prepared, Proven, Refused, End
+api       Prepare, Release                            Prepared, Proven, Refused, End
 rank      Loaded, Failed, Compare                     Load, Unload
 others    -                                           -
 ========  ==========================================  ==============================================
@@ -21,7 +21,7 @@ import msgspec
 from guided_contract import backends
 from guided_contract.choices import UnsupportedKeywords, Whitespace
 from guided_contract.counting import Position
-from guided_contract.decoding import MALFORMED
+from guided_contract.errors import MALFORMED
 from guided_contract.trace_context import Trace, Tracestate
 
 PROTOCOL: Final = 1
@@ -77,33 +77,24 @@ class Welcome(Message, frozen=True, kw_only=True):
     """The service's answer to Hello."""
 
 
-class Asked(Message, frozen=True, kw_only=True):
-    """Of both Prepare: `id` is the connection's own, and names the lease; None: as the pod is configured."""
+class Prepare(Message, frozen=True, kw_only=True):
+    """Compile, load and prove a grammar on every rank.
+
+    `id` is the connection's own, and names the lease. `spec`: the text of the schema (json), pattern (regex),
+    EBNF, Lark (grammar) or tag (structural_tag), a JSON array of strings (choice), "" (json_object). `name`:
+    of a grammar that the pod has, in place of both. None of the others: as the pod is configured.
+    """
 
     id: int
+    kind: Kind = "json"
+    spec: str = ""
+    name: str | None = None
     timeout_s: float
     backend: Backend | None = None
     whitespace: Whitespace | None = None
     unsupported_keywords: UnsupportedKeywords | None = None
     traceparent: str | None = None
     tracestate: Tracestate | None = None
-
-
-class Prepare(Asked, frozen=True, kw_only=True):
-    """Compile, load and prove a grammar on every rank.
-
-    `spec`: the text of the schema (json), pattern (regex), EBNF, Lark (grammar) or tag (structural_tag), a
-    JSON array of strings (choice), "" (json_object).
-    """
-
-    kind: Kind
-    spec: str
-
-
-class PrepareNamed(Asked, frozen=True, kw_only=True):
-    """As Prepare, for a grammar that the pod has under a name."""
-
-    name: str
 
 
 class Release(Message, frozen=True, kw_only=True):
@@ -212,7 +203,7 @@ class Ticket(Trace, frozen=True, kw_only=True):
     reasoning_arguments: dict[str, Any] = {}  # noqa: RUF012 - a Struct copies it
 
 
-ClientMessage = Hello | Prepare | PrepareNamed | Release | Loaded | Failed | Compare
+ClientMessage = Hello | Prepare | Release | Loaded | Failed | Compare
 ServiceMessage = Welcome | Prepared | Proven | Refused | Load | Unload | End
 
 

@@ -41,7 +41,6 @@ async def run(configuration: Settings) -> None:
             configuration,
             service.snapshot,
             instruments.metrics,
-            telemetry.guided_served_s,
             telemetry.processor_failures,
         )
         # Stopped in the opposite order: the last spans are sent after their makers have ended.

@@ -158,10 +158,9 @@ class FakeService:
             with self._changed:
                 self._received.append(message)
                 self._changed.notify_all()
-            if isinstance(message, wire.PrepareNamed):
-                threading.Thread(target=self._answer_named, args=(peer, message), daemon=True).start()
             if isinstance(message, wire.Prepare):
-                threading.Thread(target=self._answer, args=(peer, message), daemon=True).start()
+                answer = self._answer if message.name is None else self._answer_named
+                threading.Thread(target=answer, args=(peer, message), daemon=True).start()
 
     def _answer(self, peer: Peer, asked: wire.Prepare) -> None:
         scripted = [answer for piece, answer in self.script.items() if piece in asked.spec]
@@ -171,8 +170,8 @@ class FakeService:
         if isinstance(answer, wire.Prepared) and not answer.is_proven:
             self.held_back.append(asked.id)
 
-    def _answer_named(self, peer: Peer, asked: wire.PrepareNamed) -> None:
-        if asked.name not in self.named:
+    def _answer_named(self, peer: Peer, asked: wire.Prepare) -> None:
+        if asked.name is None or asked.name not in self.named:
             peer.send(wire.Refused(id=asked.id, code="grammar_unknown", message="no such grammar"))
             return
         kind, spec = self.named[asked.name]

@@ -25,8 +25,8 @@ from guided_sidecar.health.heartbeats import EngineState
 from guided_sidecar.health.metrics import HealthCollector
 from guided_sidecar.health.readiness import Reading, Verdict
 from guided_sidecar.socket.snapshot import ServiceSnapshot
-from guided_sidecar.telemetry.exporter import CountedExporter
 from guided_sidecar.telemetry.metrics import SidecarMetrics
+from guided_sidecar.telemetry.pipeline import CountedExporter
 from support.engine import pod_config
 from support.observed import SITE, applied, model, pod, revision_of, seen, situation
 from support.promql import Firing, Scrape, alerts

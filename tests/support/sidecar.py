@@ -26,7 +26,6 @@ from guided_contract.wire import (
     Loaded,
     Prepare,
     Prepared,
-    PrepareNamed,
     Proven,
     Refused,
     Release,
@@ -181,7 +180,7 @@ class Api:
     ) -> Prepared | Refused:
         number = next(self._ids)
         answer = self._waiting[number] = asyncio.get_running_loop().create_future()
-        self.client.send(PrepareNamed(id=number, name=name, timeout_s=timeout_s, backend=backend))
+        self.client.send(Prepare(id=number, name=name, timeout_s=timeout_s, backend=backend))
         return await answer
 
     def begin(

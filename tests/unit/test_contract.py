@@ -20,7 +20,7 @@ CLIENT_MESSAGES = [
         role="rank", pid=3, boot="b", rank=1, samples=True, patches=[wire.Patch(name="p", state="Applied")]
     ),
     wire.Prepare(id=1, kind="json", spec="{}", timeout_s=2.0, traceparent="00-a-b-01"),
-    wire.PrepareNamed(id=2, name="card", timeout_s=2.0, backend="guidance"),
+    wire.Prepare(id=2, name="card", timeout_s=2.0, backend="guidance"),
     wire.Release(id=1),
     wire.Loaded(key="k", error="no"),
 ]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from guided_contract.reasons import NotReadyReason
+from guided_contract.status import NotReadyReason
 
 ROOT = Path(__file__).parents[2]
 DECISIONS = sorted((ROOT / "docs/decisions").glob("[0-9]*.md"))

@@ -244,7 +244,7 @@ class TestNames:
             "json", '{"enum": [1]}', Options("guidance", "Compact", "Allow")
         )
         assert admitted.arguments
-        asked = service.wait_for(wire.PrepareNamed)
+        asked = service.wait_for(wire.Prepare)
         assert (asked.name, asked.backend) == ("card", "guidance")
         assert (asked.whitespace, asked.unsupported_keywords) == ("Compact", "Allow")
         assert not exchange.written, "the text at fault would be none of the client's"

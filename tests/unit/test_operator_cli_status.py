@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from guided_contract.errors import ErrorCode
-from guided_contract.reasons import NotReadyReason
+from guided_contract.status import NotReadyReason
 from guided_operator.cli.cluster import advice, tree
 from support import readme
 

@@ -3,9 +3,7 @@
 import asyncio
 import contextlib
 import json
-import math
-import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, Literal
 
@@ -95,14 +93,12 @@ class Engine:
         placement: Literal["Rank", "Scheduler"] = "Rank",
         guided: GuidedProbeConfig = STARTUP,
         run_dir: Path = Path("/run"),
-        served_s: Callable[[], float] = lambda: -math.inf,
         api_key: str = "",
     ) -> GuidedProbe:
         return GuidedProbe(
             self.config(placement, guided, run_dir),
             self.snapshot,
             lambda: self.steps,
-            served_s,
             api_key=api_key,
             timeout_s=1.0,  # on a busy machine an answer of this process to itself may take a while
             poll_s=0.01,
@@ -231,13 +227,6 @@ async def test_a_periodic_one_asks_again_and_notices_what_goes_wrong_later(engin
         asked = len(engine.requests)
         await eventually(lambda: len(engine.requests) >= asked + 2)
         assert probe.status.state == "Passed", "busy is no failure"
-
-
-async def test_a_periodic_one_leaves_an_engine_alone_that_answers_others(engine: Engine) -> None:
-    async with running(engine.probe(guided=PERIODIC, served_s=time.monotonic)) as probe:
-        await eventually(lambda: probe.status.state == "Passed")
-        await engine.looked_at(50)  # some times its period
-        assert len(engine.requests) == 1
 
 
 async def test_a_pod_that_drains_is_not_asked(engine: Engine, tmp_path: Path) -> None:

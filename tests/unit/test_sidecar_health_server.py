@@ -1,7 +1,6 @@
 """The sidecar's HTTP port, from a pod that starts until it is ready and its engine stalls."""
 
 import asyncio
-import math
 import socket
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -52,7 +51,7 @@ class Pod:
         self.snapshot = ServiceSnapshot()
         self.metrics = SidecarMetrics()
         settings = Settings(pod=self.config)
-        self.server = HealthServer(settings, lambda: self.snapshot, self.metrics, lambda: -math.inf)
+        self.server = HealthServer(settings, lambda: self.snapshot, self.metrics)
 
     def beat(self, *, step_ns: int | None = None, busy: int = 0, drafts: int = 0) -> None:
         beats = Heartbeats.create(self.config.heartbeats_file)

@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from guided_contract import records
@@ -73,23 +72,6 @@ async def test_a_record_becomes_a_span_and_a_count(pod: Pod) -> None:
     await eventually(lambda: pod.spans.finished)
     assert span_id(pod.spans.finished[0]) == RECORD.span_id
     assert pod.counts.taken == [RECORD]
-
-
-@pytest.mark.parametrize(
-    ("changes", "served"),
-    [
-        ({"kind": "json"}, True),
-        ({}, False),
-        ({"kind": "json", "status": 400}, False),
-        ({"kind": "json", "error_code": "sequence_dead_end"}, False),
-    ],
-)
-def test_a_guided_request_that_was_answered_well_is_noted(
-    folder: Path, changes: dict[str, object], *, served: bool
-) -> None:
-    taking = telemetry(MemorySpans(), Counts(), folder)
-    taking.take(records.encode(msgspec.structs.replace(RECORD, flags=0, **changes)))
-    assert (taking.guided_served_s() > 0) == served
 
 
 @pytest.mark.parametrize(

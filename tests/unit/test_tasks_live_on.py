@@ -4,7 +4,6 @@ What the owner of all of them does is in test_contract_tasks.py.
 """
 
 import asyncio
-import math
 import os
 import tempfile
 import time
@@ -84,7 +83,7 @@ async def status_of(port: int, path: str) -> int:
 
 
 async def test_the_judge(pod: PodConfig, failures: Counter[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    health = HealthServer(Settings(pod=pod), ServiceSnapshot, SidecarMetrics(), lambda: -math.inf)
+    health = HealthServer(Settings(pod=pod), ServiceSnapshot, SidecarMetrics())
     monkeypatch.setattr(server, "_PERIOD_S", 0.01)
     made = []
     monkeypatch.setattr(server, "judge", once(lambda reading: made.append(reading) or health._verdict))

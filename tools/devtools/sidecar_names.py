@@ -28,8 +28,8 @@ from guided_sidecar.socket.snapshot import ServiceSnapshot
 from guided_sidecar.telemetry import conventions as c
 from guided_sidecar.telemetry import decode_spans, request_spans
 from guided_sidecar.telemetry import spans as sdk
-from guided_sidecar.telemetry.exporter import CountedExporter
 from guided_sidecar.telemetry.metrics import SidecarMetrics
+from guided_sidecar.telemetry.pipeline import CountedExporter
 
 _TRACE: Final = "0af7651916cd43dd8448eb211c80319c"
 _SPAN: Final = "b7ad6b7169203331"

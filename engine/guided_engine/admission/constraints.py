@@ -19,7 +19,7 @@ class Constraint(NamedTuple):
 
 
 class NamedGrammar(NamedTuple):
-    """A grammar that the pod has under a name, as wire.PrepareNamed names it."""
+    """A grammar that the pod has under a name, as wire.Prepare names it."""
 
     name: str
     options: Options = Options()

@@ -117,10 +117,9 @@ class GrammarClient:
         self.start()
         async with _within(self._service_wait_s, "cannot be reached"):
             await self._connection.established.wait()
-        make = wire.PrepareNamed if isinstance(asked, NamedGrammar) else wire.Prepare
         fields = asked._asdict() | asked.options._asdict()
         del fields["options"]
-        message = make(id=next(self._ids), timeout_s=timeout_s, **trace.carried(span), **fields)
+        message = wire.Prepare(id=next(self._ids), timeout_s=timeout_s, **trace.carried(span), **fields)
         question = self._questions[message.id] = _Question()
         release = functools.partial(self._release, message.id)
         try:

@@ -19,10 +19,7 @@ class GuidedProbe(ApiModel):
     )
     period: Annotated[str, Between("5s", "24h")] = Field(
         default="1m",
-        description=(
-            "In mode Periodic, the time between two probes. A probe is skipped while guided requests of "
-            "clients are being answered. Default: 1m."
-        ),
+        description="In mode Periodic, the time between two probes. Default: 1m.",
     )
     on_failure: Literal["Report", "Unready"] = Field(
         default="Report",

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from guided_contract.reasons import NotReadyReason
+from guided_contract.status import NotReadyReason
 from guided_operator.api.status import Condition
 from guided_operator.kube import events, kinds
 from guided_operator.kube.api_errors import AlreadyExists, ApiError

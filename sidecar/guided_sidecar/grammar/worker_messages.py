@@ -12,8 +12,7 @@ import msgspec
 from guided_contract import backends, counting, wire
 from guided_contract.config import CompileConfig
 from guided_contract.counting import Position
-from guided_contract.decoding import MALFORMED
-from guided_contract.errors import ErrorCode, GuidedError
+from guided_contract.errors import MALFORMED, ErrorCode, GuidedError
 from guided_contract.wire import Backend, Kind, Natural
 
 LENGTH: Final = struct.Struct("<I")

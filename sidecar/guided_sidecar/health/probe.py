@@ -40,8 +40,6 @@ class GuidedProbe:
         Names the engine start, and tells whether a guided request can be admitted at all.
     steps
         The engine core's steps so far: tells a slow engine from a dead one.
-    served_s
-        When somebody's guided request was last answered, by time.monotonic: that is as good as a probe.
     api_key
         What the engine's clients must send; "": nothing.
     timeout_s
@@ -55,7 +53,6 @@ class GuidedProbe:
         config: PodConfig,
         snapshot: Callable[[], ServiceSnapshot],
         steps: Callable[[], int],
-        served_s: Callable[[], float],
         *,
         api_key: str = "",
         timeout_s: float = 60.0,
@@ -65,7 +62,6 @@ class GuidedProbe:
         self._config = config
         self._snapshot = snapshot
         self._steps = steps
-        self._served_s = served_s
         self._timeout = aiohttp.ClientTimeout(total=timeout_s)
         self._poll_s = poll_s
         self._max_delay_s = max_delay_s
@@ -109,8 +105,7 @@ class GuidedProbe:
         if self._status.state != "Passed":
             return True
         guided = self._config.probes.guided
-        quiet_s = time.monotonic() - max(self._asked_s, self._served_s())
-        return guided.mode == "Periodic" and quiet_s >= guided.period_s
+        return guided.mode == "Periodic" and time.monotonic() - self._asked_s >= guided.period_s
 
     async def _can_answer(self, session: aiohttp.ClientSession) -> bool:
         """Tell whether asking makes sense: a starting engine is no failure."""

@@ -10,7 +10,7 @@ from prometheus_client.openmetrics.exposition import CONTENT_TYPE_LATEST
 
 from guided_contract import status
 from guided_contract.heartbeat import now_ns
-from guided_contract.reasons import NotReadyReason
+from guided_contract.status import NotReadyReason
 from guided_contract.tasks import Living
 from guided_sidecar.health import heartbeats
 from guided_sidecar.health.metrics import HealthCollector
@@ -34,8 +34,6 @@ class HealthServer:
         Tells how the grammar service is at this moment.
     metrics
         What /metrics shows; the health's own are added.
-    served_s
-        When a guided request was last answered well, by time.monotonic; -inf: never.
     processor_failures
         How many sequences ended for each logits processor.
     """
@@ -45,7 +43,6 @@ class HealthServer:
         settings: Settings,
         snapshot: Callable[[], ServiceSnapshot],
         metrics: SidecarMetrics,
-        served_s: Callable[[], float],
         processor_failures: Callable[[], Mapping[str, int]] = dict,
     ) -> None:
         self._config = settings.pod
@@ -54,11 +51,7 @@ class HealthServer:
         self._processor_failures = processor_failures
         self._metrics = metrics
         self.probe = GuidedProbe(
-            settings.pod,
-            snapshot,
-            lambda: self._engine().steps,
-            served_s,
-            api_key=settings.api_key,
+            settings.pod, snapshot, lambda: self._engine().steps, api_key=settings.api_key
         )
         self._look()
         self._judge = Living("judge", self._judge_forever)

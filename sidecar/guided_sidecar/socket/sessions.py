@@ -16,7 +16,6 @@ from guided_contract.wire import (
     Loaded,
     Prepare,
     Prepared,
-    PrepareNamed,
     Proven,
     Refused,
     Release,
@@ -73,9 +72,9 @@ class ApiSession:
         self._leases: dict[int, str] = {}
 
     def receive(self, message: ClientMessage) -> None:
-        """Take a Prepare, PrepareNamed or Release."""
+        """Take a Prepare or Release."""
         match message:
-            case Prepare() | PrepareNamed():
+            case Prepare():
                 self._begin(message)
             case Release(id=number):
                 self._end(number)
@@ -88,10 +87,10 @@ class ApiSession:
         for number in [*self._pending, *self._leases]:
             self._end(number)
 
-    def _begin(self, request: Prepare | PrepareNamed) -> None:
+    def _begin(self, request: Prepare) -> None:
         if request.id in self._pending or request.id in self._leases:
             raise WireError(f"id {request.id} is in use")
-        size_bytes = _REQUEST_BYTES + (sys.getsizeof(request.spec) if isinstance(request, Prepare) else 0)
+        size_bytes = _REQUEST_BYTES + sys.getsizeof(request.spec)
         if not self._room.take(size_bytes):
             message = "too many requests are waiting for their grammars; retry later"
             error = GuidedError(ErrorCode.GRAMMAR_SERVICE_UNAVAILABLE, message, retry_after_s=1)
@@ -114,7 +113,7 @@ class ApiSession:
         self._room.give(size_bytes)
         return task
 
-    async def _prepare(self, request: Prepare | PrepareNamed) -> None:
+    async def _prepare(self, request: Prepare) -> None:
         is_told = False  # before it was proven
         named: dict[str, Any] = {}  # what is said of a named grammar besides
 
@@ -124,18 +123,9 @@ class ApiSession:
             self._peer.send(msgspec.structs.replace(prepared, **named))
 
         try:
-            if isinstance(request, PrepareNamed):
+            if request.name is not None:
                 named["kind"], named["spec"] = self._named.resolve(request.name)
-                request = Prepare(
-                    id=request.id,
-                    timeout_s=request.timeout_s,
-                    backend=request.backend,
-                    whitespace=request.whitespace,
-                    unsupported_keywords=request.unsupported_keywords,
-                    traceparent=request.traceparent,
-                    tracestate=request.tracestate,
-                    **named,
-                )
+                request = msgspec.structs.replace(request, **named)
             prepared = await self._preparer.prepare(request, loaded)
         except GuidedError as error:
             refusal = error

@@ -2,22 +2,26 @@
 
 import asyncio
 import contextlib
-import math
+import logging
 import os
 import socket
 import threading
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
+from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter as GrpcExporter
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter as HttpExporter
 from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
+from prometheus_client import CollectorRegistry, Counter
 
 from guided_contract import records
-from guided_contract.config import PodConfig
+from guided_contract.config import PodConfig, TelemetryConfig
+from guided_contract.otel_variables import traces_url
 from guided_contract.records import Decode, Digests, HttpRequest, ProcessorFailure
-from guided_sidecar.telemetry import conventions, otlp_metrics, request_spans, spans
+from guided_sidecar.telemetry import conventions, request_spans, spans
 from guided_sidecar.telemetry.decode_spans import Decodes
-from guided_sidecar.telemetry.exporter import span_processor
 from guided_sidecar.telemetry.incidents import Desyncs, ProcessorFailures
 from guided_sidecar.telemetry.metrics import SidecarMetrics
 
@@ -27,12 +31,13 @@ _DATAGRAM_BYTES: Final = 64 << 10
 # time; the bound lets other tasks run during a flood.
 _DATAGRAMS_PER_WAKE: Final = 256
 
+_log: Final = logging.getLogger(__name__)
+
 
 class Instruments:
     """What the sidecar's parts tell by: a tracer, metrics. Make it after any fork.
 
-    Where they go is in the environment, as `otel_variables.environment` makes it; without a collector,
-    figures are for whoever reads /metrics.
+    Where spans go is in the environment, as `otel_variables.environment` makes it.
     """
 
     def __init__(self, config: PodConfig) -> None:
@@ -48,7 +53,6 @@ class Instruments:
         self.provider.add_span_processor(self.metrics.spans)
         if (way_out := span_processor(config.telemetry, self.metrics.registry)) is not None:
             self.provider.add_span_processor(way_out)
-        self.figures = otlp_metrics.figures(self.metrics.registry, resource, os.environ)
         self.tracer = spans.tracer(self.provider)
         self.desyncs = Desyncs(self.tracer)
 
@@ -69,11 +73,6 @@ class Telemetry:
         self._decodes = Decodes(ranks, tracer, instruments.desyncs)
         self._failures = ProcessorFailures(config.logits_processors, ranks, tracer)
         self._socket: socket.socket | None = None
-        self._served_s = -math.inf
-
-    def guided_served_s(self) -> float:
-        """Return when a guided request was last answered well, by time.monotonic; -inf: never."""
-        return self._served_s
 
     def processor_failures(self) -> Mapping[str, int]:
         """Return how many sequences ended for each logits processor, by its name."""
@@ -107,14 +106,10 @@ class Telemetry:
             self._socket.close()
             self._socket = None
         self._decodes.flush()
-        ends: list[Callable[[], None]] = [self._instruments.provider.shutdown]
-        if self._instruments.figures is not None:
-            ends.append(self._instruments.figures.shutdown)
-        # In threads that end with the process: a collector that does not answer takes longer.
-        sending = [threading.Thread(target=end, daemon=True) for end in ends]
-        for thread in sending:
-            thread.start()
-        await asyncio.gather(*(asyncio.to_thread(thread.join, deadline_s) for thread in sending))
+        # In a thread that ends with the process: a collector that does not answer takes longer.
+        sending = threading.Thread(target=self._instruments.provider.shutdown, daemon=True)
+        sending.start()
+        await asyncio.to_thread(sending.join, deadline_s)
 
     def _read_some(self, bound: socket.socket) -> None:
         # All are fetched before the first is looked at, because senders lose what finds the queue full.
@@ -136,8 +131,6 @@ class Telemetry:
         self._instruments.metrics.take(record)
         match record:
             case HttpRequest():
-                if record.kind is not None and record.status == 200 and not record.error_code:
-                    self._served_s = time.monotonic()
                 if root is not None:
                     request_spans.make(self._instruments.tracer, record, *root)
             case Decode():
@@ -146,3 +139,43 @@ class Telemetry:
                 self._on_digests(record)
             case ProcessorFailure():
                 self._failures.take(record)
+
+
+def span_processor(telemetry: TelemetryConfig, registry: CollectorRegistry) -> SpanProcessor | None:
+    """Return what sends spans to the collector and counts them; None where there is none to send to."""
+    url = traces_url(telemetry)
+    if url is None:
+        return None
+    make = GrpcExporter if telemetry.protocol == "GRPC" else HttpExporter
+    try:
+        return BatchSpanProcessor(CountedExporter(make(endpoint=url), registry))
+    except Exception as error:  # noqa: BLE001 - traces are not worth a pod: grpc's have bases of their own
+        _log.error("traces are off, for what a variable of OpenTelemetry says: %s", error)
+        return None
+
+
+class CountedExporter(SpanExporter):
+    """Another exporter, of which is counted what the collector took."""
+
+    def __init__(self, exporter: SpanExporter, registry: CollectorRegistry) -> None:
+        self._exporter = exporter
+        self._exported = Counter(
+            "guidedmodel_spans_exported", "Spans that the collector took", registry=registry
+        )
+        self._dropped = Counter(
+            "guidedmodel_spans_dropped", "Spans that the collector did not take in time", registry=registry
+        )
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        """Send spans."""
+        result = SpanExportResult.FAILURE
+        try:
+            result = self._exporter.export(spans)
+        finally:
+            count = self._exported if result is SpanExportResult.SUCCESS else self._dropped
+            count.inc(len(spans))
+        return result
+
+    def shutdown(self) -> None:
+        """Give up what is being sent."""
+        self._exporter.shutdown()

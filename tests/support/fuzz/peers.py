@@ -22,7 +22,6 @@ from guided_contract.wire import (
     Patch,
     Prepare,
     Prepared,
-    PrepareNamed,
     Refused,
     Release,
     ServiceMessage,
@@ -70,7 +69,7 @@ def seeds() -> list[bytes]:
         Prepare(id=1, kind="json", spec=SCHEMA, timeout_s=1.0, backend="guidance", traceparent=TRACE),
         Prepare(id=2, kind="choice", spec='["a", "b"]', timeout_s=1.0),
         Prepare(id=3, kind="json_object", spec="", timeout_s=1.0),
-        PrepareNamed(id=4, name="card", timeout_s=1.0, backend="xgrammar", traceparent=TRACE),
+        Prepare(id=4, name="card", timeout_s=1.0, backend="xgrammar", traceparent=TRACE),
         Release(id=1),
         Release(id=9),
     ]

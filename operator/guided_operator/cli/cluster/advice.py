@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from guided_contract import names
 from guided_contract.errors import ErrorCode
-from guided_contract.reasons import NotReadyReason
+from guided_contract.status import NotReadyReason
 
 _EVERY_CONTAINER: Final = "--all-containers --ignore-errors"  # one that never ended has no earlier log
 _LOGS: Final = "kubectl logs {pods} --all-containers --tail=50"

@@ -6,8 +6,7 @@ A chain's first check that finds something decides. Where none does, there is no
 from collections.abc import Iterator
 from typing import Final
 
-from guided_contract.reasons import NotReadyReason
-from guided_contract.status import PodStatus
+from guided_contract.status import NotReadyReason, PodStatus
 from guided_operator.api.combinations import remarks
 from guided_operator.kube import kinds
 from guided_operator.kube.pod_view import PodView

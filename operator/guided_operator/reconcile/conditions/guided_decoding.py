@@ -2,8 +2,7 @@
 
 from typing import Final
 
-from guided_contract.reasons import NotReadyReason
-from guided_contract.status import PodStatus
+from guided_contract.status import NotReadyReason, PodStatus
 from guided_operator.reconcile.conditions.finding import Check, Finding, reported
 from guided_operator.reconcile.conditions.inputs import Situation
 
