@@ -111,7 +111,6 @@ VARIABLES = {
     "VLLM_API_KEY": "VLLM_API_KEY is set by the operator: set engine.apiKeySecretKeyRef",
     "HF_ENDPOINT": "HF_ENDPOINT is set by the operator: set storage.hub",
     "OTEL_EXPORTER_OTLP_ENDPOINT": "is set by the operator: set telemetry.otlp",
-    "OTEL_METRICS_EXPORTER": "is set by the operator: set telemetry.otlp",
     "NVIDIA_VISIBLE_DEVICES": "the scheduler gives the pod its devices",
     "CUDA_VISIBLE_DEVICES": "the scheduler gives the pod its devices",
     **dict.fromkeys(("GUIDEDMODEL_CONFIG", "HOME", "VLLM_PLUGINS"), "is set by the operator: remove it"),

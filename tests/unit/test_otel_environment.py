@@ -99,8 +99,9 @@ def test_the_sidecar_takes_the_environments_collector_with_its_headers(load: Loa
 
 
 async def test_a_disabled_sdk_sends_nothing_and_prometheus_still_reads(load: Load) -> None:
-    env = {"OTEL_SDK_DISABLED": "true"}
+    env = {"OTEL_SDK_DISABLED": "true", "OTEL_METRICS_EXPORTER": "otlp"}
     instruments = Instruments(load(TelemetryConfig(endpoint=ENDPOINT), env).pod)
+    assert instruments.figures is None
     instruments.tracer.start_span("grammar.load", spans.remote(None)).end()
     page = instruments.metrics.render().decode()
     assert 'guidedmodel_grammar_load_seconds_count{outcome="ok",rank="none"} 1.0' in page

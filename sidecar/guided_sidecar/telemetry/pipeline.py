@@ -20,7 +20,7 @@ from guided_contract import records
 from guided_contract.config import PodConfig, TelemetryConfig
 from guided_contract.otel_variables import traces_url
 from guided_contract.records import Decode, Digests, HttpRequest, ProcessorFailure
-from guided_sidecar.telemetry import conventions, request_spans, spans
+from guided_sidecar.telemetry import conventions, otlp_metrics, request_spans, spans
 from guided_sidecar.telemetry.decode_spans import Decodes
 from guided_sidecar.telemetry.incidents import Desyncs, ProcessorFailures
 from guided_sidecar.telemetry.metrics import SidecarMetrics
@@ -37,7 +37,8 @@ _log: Final = logging.getLogger(__name__)
 class Instruments:
     """What the sidecar's parts tell by: a tracer, metrics. Make it after any fork.
 
-    Where spans go is in the environment, as `otel_variables.environment` makes it.
+    Where they go is in the environment, as `otel_variables.environment` makes it; without a collector,
+    figures are for whoever reads /metrics.
     """
 
     def __init__(self, config: PodConfig) -> None:
@@ -53,6 +54,7 @@ class Instruments:
         self.provider.add_span_processor(self.metrics.spans)
         if (way_out := span_processor(config.telemetry, self.metrics.registry)) is not None:
             self.provider.add_span_processor(way_out)
+        self.figures = otlp_metrics.figures(self.metrics.registry, resource, os.environ)
         self.tracer = spans.tracer(self.provider)
         self.desyncs = Desyncs(self.tracer)
 
@@ -106,10 +108,14 @@ class Telemetry:
             self._socket.close()
             self._socket = None
         self._decodes.flush()
-        # In a thread that ends with the process: a collector that does not answer takes longer.
-        sending = threading.Thread(target=self._instruments.provider.shutdown, daemon=True)
-        sending.start()
-        await asyncio.to_thread(sending.join, deadline_s)
+        ends: list[Callable[[], None]] = [self._instruments.provider.shutdown]
+        if self._instruments.figures is not None:
+            ends.append(self._instruments.figures.shutdown)
+        # In threads that end with the process: a collector that does not answer takes longer.
+        sending = [threading.Thread(target=end, daemon=True) for end in ends]
+        for thread in sending:
+            thread.start()
+        await asyncio.gather(*(asyncio.to_thread(thread.join, deadline_s) for thread in sending))
 
     def _read_some(self, bound: socket.socket) -> None:
         # All are fetched before the first is looked at, because senders lose what finds the queue full.
