@@ -26,10 +26,8 @@ _SLOW_REPEATING_S: Final = 0.1  # CPU time for all of them
 _LONG_S: Final = _SLOW_REPEATING_S / _REPEATED_BYTES
 _FIRST_REPEATS: Final = 32  # and each doubling of them: a token whose cost has not grown is repeated no more
 _GROWTH: Final = 1.5
-_MOST_PLACES: Final = 6  # that are looked at for some where a token may be repeated
-_ENOUGH: Final = 2
 _REPEATS_BUDGET_S: Final = 0.01  # of a walk's repeats, beyond which none is begun
-_OTHERS: Final = 3  # tokens at one place, beside the one that was taken there
+_OTHERS: Final = 3  # tokens that are repeated, beside the one that was taken there
 _TURN_EVERY: Final = 4  # steps in a string: letters alone end no address, nor digits a date
 _DEAD_END: Final = "NoExtension"  # llguidance's word for a dead end
 _ESCAPE: Final = re.compile(rb"\\.", re.DOTALL)
@@ -44,11 +42,10 @@ class Fault(NamedTuple):
 
 
 class _Step(NamedTuple):
-    """A token that was accepted, where that left what ranks follow, and the seconds that it took."""
+    """A token that was accepted, and where that left what ranks follow."""
 
     token: int
     where: Any
-    took_s: float
 
 
 class Walk:
@@ -111,7 +108,7 @@ class Walk:
             if not is_allowed:
                 self._fill(matcher)
                 return self._dead_end(step, "it rejects a token that its mask allows")
-            self._steps.append(_Step(token, where, took_s))
+            self._steps.append(_Step(token, where))
             if took_s > SLOW_S and (took_s := self._again(self.tokens)) > SLOW_S:
                 return _slow(step, "accepting the next one", took_s)
             text += self._choice.texts[token]
@@ -146,65 +143,46 @@ class Walk:
         return None
 
     def _repeated(self) -> Fault | None:
-        """Repeat tokens where the walk came through, first where it took longest.
+        """Repeat tokens at the last place: what is ambiguous takes ever longer for the same text once more.
 
-        An ambiguous grammar takes ever longer for the same text once more, and a model may write just that.
-        After so much CPU time of this thread no other token is tried; one is: what is slow has spent it.
+        A rank ends such a sequence only after the token that was slow, and a tokenizer's longest may take
+        minutes. The last place, for an ambiguity that a text runs into is as long as the text.
         """
-        until_s = time.thread_time() + _REPEATS_BUDGET_S
-        repeated = tried = 0
         written = [index for index, step in enumerate(self._steps) if self._choice.texts[step.token]]
-        by_cost = sorted(written, key=lambda index: -self._steps[index].took_s)
-        # The last place first: an ambiguity that a text runs into is as long as the text.
-        for index in itertools.islice(dict.fromkeys([*written[-1:], *by_cost]), _MOST_PLACES):
-            self._fill(self._replay(index))
-            allowed = self._choice.among(
-                self._mask[0], self._chooser, ends_soon=False, is_in_string=False, is_turning=False
-            )
-            own = self.tokens[max(0, index - 1) : index + 1]
-            cycles = [
-                (index, [token]) for token in dict.fromkeys([own[-1], *itertools.islice(allowed, _OTHERS)])
-            ]
-            for start, cycle in [*cycles, (max(0, index - 1), own)]:
-                if tried and time.thread_time() > until_s:
-                    return None
-                tried += 1
-                repeats, fault = self._repeat(start, cycle)
-                if fault is not None:
-                    return fault
-                repeated += repeats > 1
-            if repeated >= _ENOUGH:
-                break
+        if not written:
+            return None
+        until_s = time.thread_time() + _REPEATS_BUDGET_S
+        index = written[-1]
+        self._fill(self._replay(index))
+        allowed = self._choice.among(
+            self._mask[0], self._chooser, ends_soon=False, is_in_string=False, is_turning=False
+        )
+        for token in dict.fromkeys([self.tokens[index], *itertools.islice(allowed, _OTHERS)]):
+            fault = self._repeat(index, token)
+            if fault is not None or time.thread_time() > until_s:
+                return fault
         return None
 
-    def _repeat(self, index: int, cycle: Sequence[int]) -> tuple[int, Fault | None]:
-        """Return how many tokens were accepted that go round, from a step's place on, and what is wrong."""
+    def _repeat(self, index: int, token: int) -> Fault | None:
+        """Return what is wrong with a text in which a token is repeated from a step's place on."""
         matcher, where = self._replay(index), self._where(index)
-        most = _REPEATED_BYTES * len(cycle) // max(1, sum(len(self._choice.texts[token]) for token in cycle))
+        text = self._choice.texts[token]
         costs_s: list[float] = []
-        until_s = time.thread_time() + _SLOW_REPEATING_S
-        for token in itertools.islice(itertools.cycle(cycle), most):
-            if self._beside is not None:
-                where = self._beside.advance(where, self._choice.texts[token])
-                if where is None:
-                    break
+        for count in range(1, _REPEATED_BYTES // max(1, len(text)) + 1):
+            if self._beside is not None and (where := self._beside.advance(where, text)) is None:
+                break
             took_s, is_allowed = _timed(matcher, token)
             if not is_allowed or matcher.is_terminated():
-                return len(costs_s), None
+                return None
             costs_s.append(took_s)
-            count = len(costs_s)
-            if took_s > SLOW_S:
-                taken = [*self.tokens[:index], *itertools.islice(itertools.cycle(cycle), count)]
-                if (took_s := self._again(taken)) > SLOW_S:
-                    return count, _slow(len(taken) - 1, "accepting the next one", took_s)
-            if took_s > _LONG_S and time.thread_time() > until_s:
+            if took_s > _LONG_S and sum(costs_s) > _SLOW_REPEATING_S:
                 message = f"accepting {count} tokens takes over {1e3 * _SLOW_REPEATING_S:.0f} ms"
-                return count, Fault(ErrorCode.GRAMMAR_SLOW, message)
+                return Fault(ErrorCode.GRAMMAR_SLOW, message)
             if not _may_grow(costs_s):
                 break
         if (took_s := self._fill(matcher)) > SLOW_S:
-            return len(costs_s), _slow(index + len(costs_s), "computing the next token mask", took_s)
-        return len(costs_s), None if self._mask.any() else self._dead_end(index + len(costs_s))
+            return _slow(index + len(costs_s), "computing the next token mask", took_s)
+        return None if self._mask.any() else self._dead_end(index + len(costs_s))
 
     def _replay(self, steps: int) -> Matcher:
         """Return another matcher after so many steps of this walk."""
