@@ -9,7 +9,7 @@ that it stands for, and 1.0 is 1.
 import json
 from collections.abc import Sequence
 from decimal import Decimal
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 from guided_contract.counting import Position
 from guided_grammar.bounds import OUTSIDE, TEXT, Bounds, Where
@@ -97,22 +97,6 @@ class UniqueItems:
             return _WORDS[text]
         is_bound = self._are_whole[where.frame[1]] if text in _ZEROS else text[-1:] in b"eE"
         return Decimal() if is_bound and not text.strip(b"-.0eE") else None
-
-
-class Follower(Protocol):
-    """What follows texts through Positions: its places are its own, `start` that of an empty text."""
-
-    start: Any
-
-    def advance(self, where: Any, data: bytes, /) -> Any:
-        """Return the place after more bytes, None if they may not follow."""
-
-
-def follower(positions: Sequence[Position]) -> Follower | None:
-    """Return what follows texts through Positions; None: there is nothing to follow."""
-    if any(position.unique_items for position in positions):
-        return UniqueItems(positions)
-    return Bounds(positions) if positions else None
 
 
 def value(text: bytes) -> Any:

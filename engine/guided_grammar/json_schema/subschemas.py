@@ -79,14 +79,11 @@ class Place(NamedTuple):
 
 def walk(schema: Any) -> Iterator[Place]:
     """Yield every schema object, parents first; the schema has been checked against its metaschema."""
-    stack = [iter([(ROOT, schema)])]
+    stack = [Place(ROOT, schema)] if isinstance(schema, dict) else []
     while stack:
-        way, current = next(stack[-1], (None, None))
-        if way is None:
-            stack.pop()
-        elif isinstance(current, dict):
-            yield Place(way, current)
-            stack.append(_children(way, current))
+        place = stack.pop()
+        yield place
+        stack += reversed(inner(place))
 
 
 def inner(place: Place) -> list[Place]:

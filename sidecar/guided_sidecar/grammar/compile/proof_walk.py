@@ -14,7 +14,7 @@ from guided_contract.errors import ErrorCode
 from guided_grammar.backend import Compiled
 from guided_grammar.masks import words
 from guided_grammar.matching import Matcher, MatcherError, SpentError
-from guided_grammar.unique_items import follower
+from guided_grammar.unique_items import UniqueItems
 from guided_sidecar.grammar.compile import heard
 from guided_sidecar.grammar.compile.token_choice import Choice
 
@@ -77,7 +77,7 @@ class Walk:
         self._compiled = compiled
         self._mask: Any = np.empty((1, words(compiled.vocab_size)), dtype=np.int32)  # [1, words]
         # Without Positions the text may be none that could be followed: a regex's, an EBNF grammar's.
-        self._beside = follower(positions)
+        self._beside = UniqueItems(positions) if positions else None
         self._chooser = chooser
         self._play = play
         self._steps: list[_Step] = []
