@@ -49,7 +49,7 @@ SERVED: list[tuple[Any, list[Any]]] = [
     (text(r"^(?!000|666|9\d\d)\d{3}-(?!00)\d\d-(?!0000)\d{4}$"),
      ["123-45-6789", "000-45-6789", "666-45-6789", "912-45-6789", "123-00-6789", "123-45-0000"]),
     ({"type": "number", "multipleOf": 1}, [-5, 3, 2.5]),
-    # What no finite value meets is no way out of the others.
+    # What no value meets is no way out of the others.
     ({"type": "object", "properties": {"b": {"$ref": "#/$defs/t"}, "c": {"type": "integer"}},
       "$defs": {"t": of({"$ref": "#/$defs/t"})}}, [{"c": 1}, {}, {"b": 1}, {"c": "x"}]),
     *(({"type": "object", "properties": {"a": {"$ref": "#/$defs/disallowed"}, "c": {"type": "integer"}},
@@ -69,8 +69,6 @@ REFUSED: list[tuple[Any, str, str]] = [
     ({"oneOf": [{"enum": [[1], ["a"]]}, {"type": "array", "items": {"const": "a"}}]},
      "unsupported", "$.oneOf[1]"),
     ({"type": "integer", "multipleOf": 5, "maximum": -3}, "unsupported", "$.multipleOf"),
-    (of({"$ref": "#"}), "dead_end", "$.properties.a.$ref"),
-    ({"type": "array", "items": {"$ref": "#"}, "minItems": 1}, "dead_end", "$.items.$ref"),
     ({"type": "array", "minItems": 1_000_000_000}, "too_large", "$.minItems"),
     # A further name may come twice, and then is one property.
     ({"type": "object", "properties": {"a": {"type": "integer"}, "b": False, "c": False}, "required": ["a"],

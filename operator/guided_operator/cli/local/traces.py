@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 Value = str | int | float | bool
 
 SETTLE_S = 1.0  # spans of one request come from two exporters; this long without another, the trace is whole
-LATEST_S = 8.0  # and so long a trace waits for vLLM's own span, whose exporter sends every 5 s, and the decode's
+LATEST_S = (
+    8.0  # and so long a trace waits for vLLM's own span, whose exporter sends every 5 s, and the decode's
+)
 
 ENGINE_SPAN = "llm_request"
 _DECODE_SPAN = "guided.decode"

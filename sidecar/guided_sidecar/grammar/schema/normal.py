@@ -109,16 +109,17 @@ class Writer:
             said.part = part
         return self._said[id(part)]
 
-    def follow(self, part: Schema, path: JsonPath) -> Any:
-        """Return what the reference of a part names."""
-        return self._references.target(part.part if isinstance(part, Said) else part, path)[0]
+    def follow(self, part: Schema, path: JsonPath) -> tuple[Any, JsonPath]:
+        """Return what the reference of a part names, and its path."""
+        return self._references.target(part.part if isinstance(part, Said) else part, path)
 
     def resolved(self, part: Any, path: JsonPath) -> Any:
         """Return a part, or what it leads to where it is a reference alone."""
+        found, where = part, path
         for _ in range(_LONGEST_CHAIN):
-            if not isinstance(part, dict) or self.said(part, path).keys() != {"$ref"}:
-                return part
-            part = self.follow(part, path)
+            if not isinstance(found, dict) or self.said(found, where).keys() != {"$ref"}:
+                return found
+            found, where = self.follow(found, JsonPath(where, "$ref"))
         raise unsupported(path, "its references lead to no schema")
 
     def write(self, part: Any, path: JsonPath) -> Any:
@@ -173,10 +174,12 @@ class Writer:
         return value
 
     def _refer(self, said: Said, written: Schema, path: JsonPath) -> None:
-        target, where = self._references.target(said.part, path)
-        if isinstance(target, bool):
-            if not target:
-                self.also(written, False, path)
+        target, where = self.follow(said, path)
+        meant = self.resolved(target, where)
+        if meant is True:
+            return
+        if meant is False or self.said(meant, where).get("enum") == []:
+            self.also(written, False, path)
         elif target is self._root:
             written["$ref"] = "#"
         else:
