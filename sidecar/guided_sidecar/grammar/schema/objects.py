@@ -1,6 +1,6 @@
 """Names of properties, their dependencies and counts, in keywords that a library enforces."""
 
-from typing import Any, Final
+from typing import Any
 
 from guided_grammar.json_schema.subschemas import JsonPath
 from guided_sidecar.grammar.schema import disjoint, listed, patterns
@@ -8,8 +8,6 @@ from guided_sidecar.grammar.schema.faults import unsupported
 from guided_sidecar.grammar.schema.origins import Said
 
 Schema = dict[str, Any]
-
-_LONGEST: Final = (1 << 31) - 1  # characters, more than any text has
 
 
 def write(writer: Any, said: Said, written: Schema, path: JsonPath) -> None:
@@ -32,29 +30,21 @@ def _by_pattern(written: Schema, path: JsonPath) -> None:
 
 
 def _name(writer: Any, said: Schema, written: Schema, path: JsonPath) -> None:
+    """Write propertyNames as another schema of the same object, which has such names and no others."""
     names = writer.resolved(said.get("propertyNames", True), path)
     if names is True:
         return
     asked = writer.said(names, path) if isinstance(names, dict) else {"enum": []}
-    own, further = written.get("properties", {}), written.get("additionalProperties", True)
-    named: list[Any] | None = []
-    pattern = None
     if listed.values(asked) is not None:
         named = listed.kept(asked, writer.draft)
-    elif (pattern := _pattern(asked, path)) is None:
+        if named is None:
+            raise unsupported(path, "which of the names meet its other keywords cannot be told")
+        only: Schema = {"properties": {name: True for name in named if isinstance(name, str)}}
+    elif (pattern := _pattern(asked, path)) is not None:
+        only = {"patternProperties": {pattern: True}}
+    else:
         return
-    kept = listed.meeting([*own], asked, writer.draft)
-    if named is None or kept is None:
-        raise unsupported(path, "which of the names meet its other keywords cannot be told")
-    if "patternProperties" in written or (pattern and own and further not in (True, False)):
-        raise unsupported(path, "it is not enforced beside what the object says of other names")
-    if pattern and further is not False:
-        written["patternProperties"] = {pattern: further}
-    properties = {name: part if name in kept else False for name, part in own.items()}
-    properties |= {name: further for name in named if isinstance(name, str) and name not in own}
-    if properties:
-        written["properties"] = properties
-    written["additionalProperties"] = False
+    writer.also(written, only | {"additionalProperties": False}, path)
 
 
 def _pattern(asked: Schema, path: JsonPath) -> str | None:
@@ -69,10 +59,8 @@ def _pattern(asked: Schema, path: JsonPath) -> str | None:
         if others:
             raise unsupported(path, "names are enforced by a pattern without lookaround")
         return found
-    least, most = asked.get("minLength", 0), asked.get("maxLength", _LONGEST)
-    if least > _LONGEST:
-        raise unsupported(path, f"names of more than {_LONGEST} characters are not enforced")
-    return f"^[\\s\\S]{{{least},{min(most, _LONGEST) if 'maxLength' in asked else ''}}}$" if about else None
+    least, most = asked.get("minLength", 0), asked.get("maxLength", "")
+    return f"^[^\\u0000-\\u001f\\u007f]{{{least},{most}}}$" if about else None
 
 
 def _depend(writer: Any, said: Said, written: Schema, path: JsonPath) -> None:
@@ -97,10 +85,6 @@ def _count(writer: Any, said: Schema, written: Schema, path: JsonPath) -> None:
         raise unsupported(JsonPath(path, counts[0]), reason)
     least, at = said.get("minProperties", 0), JsonPath(path, "minProperties")
     if least > len(names):
-        possible = [name for name, part in written.get("properties", {}).items() if part is not False]
-        if least > len(names) + 1 and "additionalProperties" not in written and len(possible) >= least:
-            written["additionalProperties"] = False
-            writer.narrow(at)
         is_open = written.get("additionalProperties", True) is not False or "patternProperties" in written
         if least > len(names) + 1 and is_open:
             raise unsupported(at, "it is not enforced where names are open: one may come twice")

@@ -7,7 +7,7 @@ A library ignores lookaround or refuses it. At the start of an anchored pattern 
 import re
 import warnings
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final
 
 from guided_grammar.json_schema.subschemas import ROOT, JsonPath
 from guided_sidecar.grammar.schema import automata, characters
