@@ -116,7 +116,7 @@ class _Closing:
         return written if around else _spoken_out(written)
 
     def _opened(self, part: Schema, around: Names) -> Schema:
-        """Return a schema that alone judges a value, but for what names the properties `around`, left open."""
+        """Return a schema that says itself what further names there are, beside the names `around`."""
         written: Schema = self._left_open(part)
         if self._closes:
             written = _with_others(written)

@@ -16,7 +16,7 @@ def write(writer: Any, said: Said, written: Schema, path: JsonPath) -> None:
         _by_pattern(written, JsonPath(path, "patternProperties"))
     _name(writer, said, written, JsonPath(path, "propertyNames"))
     _depend(writer, said, written, path)
-    _count(writer, said, written, path)
+    _count(said, written, path)
 
 
 def _by_pattern(written: Schema, path: JsonPath) -> None:
@@ -76,7 +76,7 @@ def _depend(writer: Any, said: Said, written: Schema, path: JsonPath) -> None:
             writer.also(written, disjoint.either([*ways, {"type": "object", "allOf": [then]}]), at)
 
 
-def _count(writer: Any, said: Schema, written: Schema, path: JsonPath) -> None:
+def _count(said: Schema, written: Schema, path: JsonPath) -> None:
     """Leave bounds of the number of properties to the library, which refuses what it does not enforce."""
     names = set(said.get("required", ()))
     counts = [keyword for keyword in ("minProperties", "maxProperties") if keyword in said]
