@@ -101,9 +101,8 @@ def _nested(levels: int) -> str:
             '"strng" is not a JSON type',
         ),
         ("json", '{"$ref": "https://example.com/s"}', "unsupported", "$.$ref", "references are not fetched"),
-        ("json", '{"type": "object",', "invalid", "$", "line 1, column 19"),
+        ("json", '{"type": "object",', "invalid", "$", "is not JSON"),
         ("json", '{"maximum": 1e999}', "invalid", "$", "out of range"),
-        ("json", '{"maximum": NaN}', "invalid", "$", "NaN"),
         ("json", '["a"]', "invalid", "$", "object, true or false"),
         ("json", "", "invalid", "$", "not JSON"),
         (
