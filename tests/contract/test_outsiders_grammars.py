@@ -131,7 +131,7 @@ WORDS: list[tuple[Any, str]] = [
     ({"enum": ["a"], "const": "b"}, "no value meets"),
     ({"type": "number", "multipleOf": 1e300}, "too many digits"),
     ({"items": [{"type": "string"}]}, "write prefixItems"),
-    ({"not": []}, "is not an object or a boolean"),
+    ({"not": []}, "is not of type"),
     ({"type": "number", "minimum": 1, "exclusiveMinimum": True}, "write the bound itself"),
     (
         {**of({"type": "integer"}), "required": ["b"], "additionalProperties": False},
@@ -139,7 +139,7 @@ WORDS: list[tuple[Any, str]] = [
     ),
     ({"type": "string", "pattern": r"^(?!a\b)"}, "list what may stand there"),
     ({"type": "object", "properties": {LONG: {"type": "nope"}}}, '"nope" is not a JSON type'),
-    ({"$schema": "http://json-schema.org/draft-04/schema#", "exclusiveMaximum": True}, "needs maximum"),
+    ({"$schema": "http://json-schema.org/draft-04/schema#", "exclusiveMaximum": True}, "is a dependency of"),
     ({"type": "string", "pattern": f"({LONG}"}, "unterminated subpattern at position 0"),
 ]
 

@@ -33,7 +33,7 @@ Schema = dict[str, Any]
 
 _LONGEST_CHAIN: Final = 32  # of references that lead to references
 _MOST_ARRAYS: Final = 512
-_MOST_PARTS: Final = 1 << 16  # where some of the form stands in several places
+_MOST_ARRAYS_TOGETHER: Final = 1 << 13
 _IN_PARTS: Final = "it is not supported beside $ref, allOf, anyOf, oneOf or dependencies"
 _REFUSED: Final = {
     "$dynamicRef": "`$dynamicRef` is not supported",
@@ -79,6 +79,7 @@ class Writer:
         self._said: dict[int, Said] = {}
         self._origins: dict[int, Origin] = {}
         self._narrowed: list[str] = []
+        self._arrays = 0
 
     def read(self) -> Form:
         """Return the normal form of the whole."""
@@ -88,9 +89,6 @@ class Writer:
         while self._waiting:
             name, target, path = self._waiting.pop()
             written.setdefault("$defs", {})[name] = self.write(target, path)
-        most = _MOST_PARTS + _parts(self._root)
-        if _parts(written, most) > most:
-            raise fault("$", "the schema expands to too many alternatives", ErrorCode.GRAMMAR_TOO_LARGE)
         return Form(written, self._origins, self._narrowed)
 
     def also(self, written: Schema, other: Any, path: JsonPath) -> None:
@@ -205,19 +203,12 @@ class Writer:
         if _are_many(math.comb(len(values), size) for size in sizes):
             raise unsupported(at, f"items have {len(values)} values, and too many arrays hold each once")
         arrays = [list(chosen) for size in sizes for chosen in draw(values, size)]
+        self._arrays += len(arrays)
+        if self._arrays > _MOST_ARRAYS_TOGETHER:
+            raise fault(str(at), "the schema expands to too many alternatives", ErrorCode.GRAMMAR_TOO_LARGE)
         for keyword in ("items", "minItems", "maxItems"):
             written.pop(keyword, None)
         self.also(written, disjoint.either([*disjoint.other_types(said, "array"), {"enum": arrays}]), at)
-
-
-def _parts(whole: Any, most: float = math.inf) -> int:
-    """Count the parts of a value, each in every place where it stands, at least until there are `most`."""
-    waiting, found = [whole], 0
-    while waiting and found <= most:
-        part = waiting.pop()
-        found += 1
-        waiting += part.values() if isinstance(part, dict) else part if isinstance(part, list) else ()
-    return found
 
 
 def _are_many(counts: Iterable[int]) -> bool:
