@@ -1,6 +1,6 @@
 """Names of properties, their dependencies and counts, in keywords that a library enforces."""
 
-from typing import Any
+from typing import Any, Final
 
 from guided_grammar.json_schema.subschemas import JsonPath
 from guided_sidecar.grammar.schema import disjoint, listed, patterns
@@ -8,6 +8,8 @@ from guided_sidecar.grammar.schema.faults import unsupported
 from guided_sidecar.grammar.schema.origins import Said
 
 Schema = dict[str, Any]
+
+_LONGEST: Final = (1 << 31) - 1  # characters, more than any text has
 
 
 def write(writer: Any, said: Said, written: Schema, path: JsonPath) -> None:
@@ -59,8 +61,11 @@ def _pattern(asked: Schema, path: JsonPath) -> str | None:
         if others:
             raise unsupported(path, "names are enforced by a pattern without lookaround")
         return found
-    least, most = asked.get("minLength", 0), asked.get("maxLength", "")
-    return f"^[^\\u0000-\\u001f\\u007f]{{{least},{most}}}$" if about else None
+    least, most = asked.get("minLength", 0), asked.get("maxLength", _LONGEST)
+    if least > _LONGEST:
+        raise unsupported(path, f"names of more than {_LONGEST} characters are not enforced")
+    counted = f"{least},{min(most, _LONGEST) if 'maxLength' in asked else ''}"
+    return f"^[^\\u0000-\\u001f\\u007f]{{{counted}}}$" if about else None
 
 
 def _depend(writer: Any, said: Said, written: Schema, path: JsonPath) -> None:
