@@ -45,15 +45,16 @@ keywords and compares.
 
 - **Enforced**: `$ref`; `oneOf` whose branches are plainly apart: by their types or
   listed values or those of a property that both require, or by a name that one requires and the other,
-  closed, has not; `dependent*`; `propertyNames` that is a pattern, a length or a list, and not beside
-  `patternProperties`; `minProperties` and `maxProperties`, but above
-  1 where names are open, or beside `patternProperties` and optional properties; `enum` and `const`
+  closed, has not; `dependent*`; `propertyNames` that is a pattern, a length or a list (beside
+  `patternProperties` a list alone); `minProperties` and `maxProperties`, but above
+  1 where names are open or nothing is said of further ones, or beside `patternProperties` and optional
+  properties; `enum` and `const`
   beside any other keyword; a pattern means a match anywhere in the text, unless it has anchors, with
   what ECMA-262 has in `.`, `\\s`, `\\w` and `\\d`, and lookahead anywhere in it, as far as that can be
   written without; of the formats `date`, `time` and `date-time` (RFC 3339 with capital letters; days
-  that the month has, no leap seconds), `duration`, `email` and `idn-email`, `hostname` and
-  `idn-hostname` (all four in ASCII), `ipv4`, `ipv6`, `iri`, `iri-reference`, `json-pointer`, `regex`,
-  `relative-json-pointer`, `uri`, `uri-reference`, `uri-template` and `uuid`; `uniqueItems` over an enum
+  that the month has, no leap seconds), `duration`, `email`, `hostname`, `ipv4`, `ipv6`, `json-pointer`,
+  `regex`, `relative-json-pointer`, `uri`, `uri-reference`, `uri-template` and `uuid`, and in ASCII alone
+  `idn-email`, `idn-hostname`, `iri` and `iri-reference`; `uniqueItems` over an enum
   of few values, and over strings without `maxLength`, `format` or `pattern` and numbers without bounds,
   `null` and booleans beside them (in tools where the text alone tells where a value begins: of `hermes`,
   `qwen3_json`, `llama3_json`, `llama4_json` and `longcat`, and forced ones of `deepseek_v3`,
@@ -61,8 +62,9 @@ keywords and compares.
   what that enforces of all this.
 - **Refused**, with the path: `$dynamicRef`, `$recursiveRef`, `contains`, `not` (but `not: {}`), `if`
   with `then` or `else`, a branch of `oneOf` that may overlap another, `uniqueItems` over objects, arrays
-  and anything, lookbehind and `\\b`, bounds beyond 2^53 (of integers 2^63) that leave nothing else, and
-  values that both libraries round.
+  and anything, beside another schema of the array, or of further names beside named ones, lookbehind and
+  `\\b`, bounds beyond 2^53 (of integers 2^63) that leave nothing else, and values that both libraries
+  round.
 - **Too many**: an object of more than about 400 optional properties, or as many alternatives at one place.
 - **Annotations**, which change nothing: unknown keywords and formats, keywords of a later draft than
   the schema's, and keywords about other types than `type` names.
@@ -72,10 +74,12 @@ keywords and compares.
 - **Valid, and never generated**: negative numbers with `multipleOf`; beside bounds of numbers,
   exponents, numbers of 2^63 and more below a larger `maximum` and, by xgrammar, a seventh digit behind
   the point; the character U+007F, by llguidance, but as an escape; an array of more than 16,384 items;
-  with `uniqueItems` over a long enum, another order than the list's; beside `patternProperties` that list no
-  beginnings, as `^x-` does, names that no pattern matches; of the format `hostname`, more than six
-  labels or longer ones than 41 characters; of `regex`, what ECMA-262 and Python do not both read,
-  groups within groups within groups, and lookahead but once and in no group.
+  with `uniqueItems` over a long enum, another order than the list's; beside `patternProperties`, names that
+  no pattern matches; further names, and names of a length, with control characters; of the format
+  `hostname`, more than six labels or longer ones than 41 characters; of `regex`, groups, counts and
+  alternatives; of `uri-reference`, addresses in brackets; of `uri-template`, what is not ASCII.
+- **Never ends**: a schema each of whose values holds another one of them is served, and its answer ends with
+  `length`. Of a key that stands twice in an object of a schema, the last one counts.
 - **Spelling**: numbers and escapes that mean the same may be spelt otherwise by the two libraries, and
   within an array or object of `enum` or `const` xgrammar writes no white space.
 

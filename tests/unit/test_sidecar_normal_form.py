@@ -15,7 +15,7 @@ from grammarbench import corpus
 from guided_contract.errors import GuidedError
 from guided_grammar.json_schema import subschemas
 from guided_grammar.json_schema.keywords import NORMAL_FORM
-from guided_sidecar.grammar.schema import additional_properties, normal, schema, spelling
+from guided_sidecar.grammar.schema import additional_properties, normal, schema
 from support.compositions import schemas, values
 from support.compositions.judge import Judge, UnknownError
 
@@ -254,25 +254,6 @@ def test_what_python_might_judge_otherwise_stays(written: Any) -> None:
     assert normal.form(written) == written
 
 
-@pytest.mark.parametrize("name", ["a", "ü", "x\nb", ""])
-def test_further_names_are_none_of_the_named_ones(name: str) -> None:
-    """Spelt with escapes a name would pass for another; a pattern asks for the name itself."""
-    form = normal.form({**object_of(**{name: INTEGER}), "additionalProperties": {"type": "string"}})
-    spelt = spelling.once(form)
-    assert spelt["additionalProperties"] is False
-    assert takes(spelt, {name: 1, f"{name}b": "x"})
-    assert not takes(spelt, {name: "x"})
-
-
-def test_parts_of_an_open_object_ask_for_their_names_however_they_are_spelt() -> None:
-    """Found by drawn compositions: `{"\\u006bind": 1}` passed for an object without `kind`."""
-    open_object = {"minProperties": 1, "allOf": [{"type": "object", "properties": {"kind": False}}]}
-    spelt = spelling.once(additional_properties.close(normal.form(open_object)))
-    assert spelt["allOf"][-1]["additionalProperties"] is False
-    assert takes(spelt, {"kin": 1})
-    assert not takes(spelt, {"kind": 1})
-
-
 @pytest.mark.parametrize(
     ("written", "path"),
     [
@@ -339,7 +320,7 @@ def test_drawn_schemas_take_nothing_that_they_forbid() -> None:
         except (GuidedError, RecursionError):  # which a worker refuses, too
             continue
         formed += 1
-        closed = spelling.once(additional_properties.close(form))
+        closed = additional_properties.close(form, spells=True)
         assert has_own_words(form), f"SEED={SEED}, {number}: {written}"
         judges = [Judge(one) for one in (written, form, closed)]
         for _ in range(20):
@@ -366,7 +347,7 @@ def test_the_normal_form_has_words_of_its_own() -> None:
             continue
         written += 1
         assert has_own_words(form), text
-        assert has_own_words(spelling.once(additional_properties.close(form))), text
+        assert has_own_words(additional_properties.close(form, spells=True)), text
     assert written > len(texts) / 2
 
 

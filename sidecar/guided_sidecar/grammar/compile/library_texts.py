@@ -11,7 +11,7 @@ from guided_grammar.json_schema import subschemas
 from guided_grammar.registry import library
 from guided_sidecar.grammar.compile import followed, tagged
 from guided_sidecar.grammar.compile.reading import Grammar
-from guided_sidecar.grammar.schema import additional_properties, spelling
+from guided_sidecar.grammar.schema import additional_properties
 from guided_sidecar.grammar.schema.faults import fault
 from guided_sidecar.grammar.worker_messages import Job
 
@@ -55,5 +55,5 @@ def whitespace(job: Job) -> int | None:
 
 def _meant(form: Any, job: Job, backend: Backend) -> Any:
     # A library that was asked for by name compiles the schema as vLLM would have it compile it.
-    meant = form if backend == job.named else additional_properties.close(form)
-    return spelling.once(meant) if library(backend).compares_spellings else meant
+    spells = library(backend).compares_spellings
+    return additional_properties.close(form, closes=backend != job.named, spells=spells)

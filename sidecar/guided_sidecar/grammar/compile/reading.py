@@ -8,7 +8,7 @@ from guided_contract.errors import ErrorCode, GuidedError
 from guided_contract.wire import Kind
 from guided_grammar.json_schema import subschemas
 from guided_grammar.json_schema.subschemas import JsonPath
-from guided_sidecar.grammar.schema import endless, faults, normal, schema, tag_words
+from guided_sidecar.grammar.schema import faults, normal, schema, tag_words
 from guided_sidecar.grammar.schema.origins import Form
 from guided_sidecar.grammar.worker_messages import Job
 
@@ -69,9 +69,4 @@ def told(grammar: Grammar, error: GuidedError) -> GuidedError:
 def _normal(written: Any) -> Form:
     """Check a JSON schema, and return its normal form."""
     schema.check(written)
-    made = normal.read(written)
-    try:
-        endless.cut(made.schema)
-    except GuidedError as error:
-        raise made.told(faults.placed(error, made.at(error.path))) from error
-    return made
+    return normal.read(written)

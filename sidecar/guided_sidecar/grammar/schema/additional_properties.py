@@ -5,6 +5,10 @@ library `Auto` takes must not show in what is generated, so the normal form is c
 it: an object that is silent on further properties has those that are named for it, by its schema or by one
 that judges it together with that: a part of `allOf`, a branch, a reference beside other keywords. All that is
 then generated is valid under the schema as it was written, which a further property would be, too.
+
+llguidance takes `a` and its escape for two names, but where a pattern asks for them. So an object that is
+open beside names has a pattern of any name in `allOf`, which llguidance keeps apart from the named ones. It
+takes no patterns that may match one name: beside patterns there are no further names.
 """
 
 import itertools
@@ -18,15 +22,25 @@ Schema = dict[str, Any]
 Name = tuple[str, str]  # `properties` and a name, or `patternProperties` and a pattern
 Names = tuple[Name, ...]
 
+_ANY_NAME: Final = "^[^\\u0000-\\u001f\\u007f]*$"  # llguidance spells these in two ways
 _OF_ITEMS: Final = frozenset(["const", "enum", "items", "prefixItems"])
 
 
-def close(schema: Any) -> Any:
+def close(schema: Any, *, closes: bool = True, spells: bool = False) -> Any:
     """Return a normal form in which what is silent on further properties and items has none.
 
     A type that the other keywords imply is written out, and so is that others may follow, where they may.
+
+    Parameters
+    ----------
+    closes
+        False: what is silent stays as it is.
+    spells
+        Whether further names are told apart from the named ones by a pattern.
     """
-    return _Closing(schema).closed() if isinstance(schema, dict) else schema
+    if not isinstance(schema, dict) or not (closes or spells):
+        return schema
+    return _Closing(schema, closes=closes, spells=spells).closed()
 
 
 def _spoken_out(written: Schema) -> Schema:
@@ -57,8 +71,9 @@ def _with_others(written: Any) -> Any:
 
 
 class _Closing:
-    def __init__(self, root: Schema) -> None:
+    def __init__(self, root: Schema, *, closes: bool, spells: bool) -> None:
         self._root = root
+        self._closes, self._spells = closes, spells
         self._body = {keyword: root[keyword] for keyword in root if keyword not in DEFINITIONS}
         self._open: dict[str, str] = {}  # what references lead to that is left open, by what is closed
 
@@ -83,9 +98,8 @@ class _Closing:
             part = {}
         if not isinstance(part, dict) or (part.keys() == {"$ref"} and not around):
             return part
-        if self._says_more(part):
-            written = _with_others(self._left_open(part))
-            return written if around else _spoken_out(written)
+        if not self._closes or self._says_more(part):
+            return self._opened(part, around)
         always = {keyword: part[keyword] for keyword in part if keyword != "anyOf"}
         names = tuple(dict.fromkeys([*around, *self._named(always)]))
         written = self._left_open(always)
@@ -100,6 +114,19 @@ class _Closing:
             else:
                 written |= _only(names, written)
         return written if around else _spoken_out(written)
+
+    def _opened(self, part: Schema, around: Names) -> Schema:
+        """Return a schema that says itself what further names there are, beside the names `around`."""
+        written: Schema = self._left_open(part)
+        if self._closes:
+            written = _with_others(written)
+            written = written if around else _spoken_out(written)
+        names = tuple(dict.fromkeys([*around, *self._named(part)]))
+        if self._spells and names and not self._is_closed(part):
+            only = _only(names)
+            only.setdefault("patternProperties", {_ANY_NAME: True})
+            written["allOf"] = [*written.get("allOf", ()), only]
+        return written
 
     def _left_open(self, part: Any) -> Any:
         """Return a schema whose own objects and arrays stay as they are; those below them are closed."""
@@ -137,6 +164,10 @@ class _Closing:
             "additionalProperties" in one or one.get("minProperties", 0) > len(set(_own(one)))
             for one in subschemas.judging(part, self._root, ["allOf"])
         )
+
+    def _is_closed(self, part: Any) -> bool:
+        always = subschemas.judging(part, self._root, ["allOf"])
+        return any(one.get("additionalProperties") is False for one in always)
 
     def _named(self, part: Any) -> Iterator[Name]:
         """Yield the names in a schema, its parts and branches, and what they refer to."""

@@ -99,7 +99,7 @@ class Judge:
 
     def _parts_apart(self, said: Schema, other: Any, depth: int, among: frozenset[str]) -> bool:
         """Return whether what a schema refers to or is made of is apart from another."""
-        together = [*said.get("allOf", ()), *([self._reader.follow(said, ROOT)] if "$ref" in said else ())]
+        together = [*said.get("allOf", ()), *([self._reader.follow(said, ROOT)[0]] if "$ref" in said else ())]
         if any(self.are_apart(part, other, depth, among) for part in together):
             return True
         return any(
@@ -142,7 +142,7 @@ class Judge:
         if id(said) not in self._wholes:
             found: Schema = {"type": types(said), "required": set(said.get("required", ()))}
             found["properties"] = dict(said.get("properties", {}))
-            reference = [self._reader.follow(said, ROOT)] if "$ref" in said else []
+            reference = [self._reader.follow(said, ROOT)[0]] if "$ref" in said else []
             for part in [*said.get("allOf", ()), *reference] if depth < _DEEPEST else ():
                 if isinstance(part, dict):
                     inner = self._whole(self._reader.said(part, ROOT), depth + 1)

@@ -47,11 +47,6 @@ def refuse(found: Iterable[GuidedError]) -> None:
         raise GuidedError(first[0].code, "\n".join(lines), path=first[0].path)
 
 
-def placed(error: GuidedError, path: str) -> GuidedError:
-    """Return a fault that stands at another path than it says."""
-    return fault(path, error.message.removeprefix(f"{error.path}: "), error.code)
-
-
 def moved(error: GuidedError, path: str) -> GuidedError:
     """Return an error about a schema that itself stands at `path` in a grammar."""
     lines = error.message.split("\n")

@@ -4,23 +4,22 @@ Counted are properties, values of an enum and the characters of a regex. The ser
 size (prepare/jobs.py), and this is linear in it.
 """
 
-import collections
 import json
 import re
 from collections.abc import Callable, Iterator
-from functools import partial
-from typing import Any, Final, NoReturn
+from typing import Any, Final
+
+import msgspec
 
 from guided_contract.config import CompileConfig
 from guided_contract.errors import ErrorCode, GuidedError
 from guided_contract.wire import Kind
 from guided_grammar.json_schema import subschemas
-from guided_grammar.json_schema.subschemas import ROOT, JsonPath, Place
+from guided_grammar.json_schema.subschemas import ROOT, JsonPath
 from guided_sidecar.grammar.schema import faults
 
 Json = Any
 _SHOWN_CHARACTERS: Final = 80
-_MOST_DIGITS: Final = 4300  # as Python reads at most
 # llguidance 1.7 follows rules by calling itself: 5,000 in a row overflow a stack of 8 MiB.
 _MOST_LARK_RULES: Final = 1500
 _LARK_RULE: Final = re.compile(r"^[ \t]*[?!]*\w+(?:\.-?\d+)?[ \t]*:(?!:=)", re.MULTILINE)
@@ -32,7 +31,6 @@ _REPEATS: Final = {
 _QUOTED: Final = re.compile(r'"(?:[^"\\\n]|\\.)*"')
 _MOST_COUNT: Final = (1 << 31) - 1
 _MOST_COUNT_DIGITS: Final = len(str(_MOST_COUNT))
-_LONE_SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
 
 def canonical(kind: Kind, spec: str, limits: CompileConfig) -> str:
@@ -46,46 +44,6 @@ def canonical(kind: Kind, spec: str, limits: CompileConfig) -> str:
         grammar_too_large or grammar_invalid.
     """
     return _CANONICAL[kind](spec, limits)
-
-
-def parse(spec: str, what: str) -> Json:
-    """Parse JSON strictly: no NaN, no infinite number, no number of thousands of digits, no key twice.
-
-    Raises
-    ------
-    GuidedError
-        grammar_invalid with line and column, or grammar_too_large for extreme nesting.
-    """
-
-    def with_each_key_once(pairs: list[tuple[str, Json]]) -> Json:
-        made = dict(pairs)
-        if len(made) < len(pairs):
-            [(twice, _)] = collections.Counter(key for key, _ in pairs).most_common(1)
-            message = f"{what} has an object with the key {shown(twice)} twice; which one counts is undefined"
-            raise GuidedError(ErrorCode.GRAMMAR_INVALID, message, path=str(ROOT))
-        return made
-
-    try:
-        return json.loads(
-            spec,
-            parse_constant=_refuse_constant,
-            parse_float=_finite,
-            parse_int=_short,
-            object_pairs_hook=with_each_key_once,
-        )
-    except json.JSONDecodeError as error:
-        where = f"line {error.lineno}, column {error.colno}"
-        raise GuidedError(
-            ErrorCode.GRAMMAR_INVALID, f"{what} is not JSON: {error.msg} at {where}", path=str(ROOT)
-        ) from error
-    except RecursionError as error:
-        raise GuidedError(
-            ErrorCode.GRAMMAR_TOO_LARGE, f"{what} is nested too deeply to be read", path=str(ROOT)
-        ) from error
-    except ValueError as error:
-        raise GuidedError(
-            ErrorCode.GRAMMAR_INVALID, f"{what} is not JSON: {error}", path=str(ROOT)
-        ) from error
 
 
 def depth(value: Json) -> int:
@@ -104,27 +62,15 @@ def shown(value: Json) -> str:
     return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…"
 
 
-def _short(text: str) -> int:
-    if len(text) > _MOST_DIGITS:
-        raise ValueError(f"a number has {len(text)} digits; the limit is {_MOST_DIGITS}")
-    return int(text)
-
-
-def _refuse_constant(text: str) -> NoReturn:
-    raise ValueError(f"{text} is not a JSON number")
-
-
-def _finite(text: str) -> float:
-    number = float(text)
-    if number in (float("inf"), float("-inf")):
-        raise ValueError(f"{text[:40]} is out of range")
-    return number
-
-
 def _json(spec: str, what: str, limits: CompileConfig) -> Json:
-    value = parse(spec, what)
-    if "\\u" in spec:
-        _check_characters(value)
+    try:
+        value = msgspec.json.decode(spec)
+    except RecursionError as error:
+        message = f"{what} is nested too deeply to be read"
+        raise GuidedError(ErrorCode.GRAMMAR_TOO_LARGE, message, path=str(ROOT)) from error
+    except ValueError as error:  # of msgspec, and of half a character
+        message = f"{what} is not JSON: {error}"
+        raise GuidedError(ErrorCode.GRAMMAR_INVALID, message, path=str(ROOT)) from error
     if (found := depth(value)) > limits.max_depth:
         raise GuidedError(
             ErrorCode.GRAMMAR_TOO_LARGE,
@@ -138,24 +84,21 @@ def _excesses(schema: Json, limits: CompileConfig, base: JsonPath = ROOT) -> Ite
     properties = 0
     for place in subschemas.walk(schema):
         for keyword, value in place.schema.items():
-            at = partial(_path, base, place, keyword)
+            count, most, what = 0, 0, ""
             if keyword in ("properties", "patternProperties") and isinstance(value, dict):
                 before, properties = properties, properties + len(value)
                 if before <= limits.max_properties:
-                    yield from _excess(properties, limits.max_properties, "properties", at)
+                    count, most, what = properties, limits.max_properties, "properties"
             elif keyword == "enum" and isinstance(value, list):
-                yield from _excess(len(value), limits.max_enum, "values", at)
+                count, most, what = len(value), limits.max_enum, "values"
             elif keyword == "pattern" and isinstance(value, str):
-                yield from _excess(len(value), limits.max_regex_chars, "characters", at)
+                count, most, what = len(value), limits.max_regex_chars, "characters"
+            if count > most:
+                yield from _excess(count, most, what, subschemas.below(str(base), place.at(keyword)))
 
 
-def _path(base: JsonPath, place: Place, keyword: str) -> str:
-    return subschemas.below(str(base), place.at(keyword))
-
-
-def _excess(count: int, most: int, what: str, at: Callable[[], str | None]) -> Iterator[GuidedError]:
+def _excess(count: int, most: int, what: str, path: str | None) -> Iterator[GuidedError]:
     if count > most:
-        path = at()
         where = f"{path}: " if path else ""
         message = f"{where}{count} {what} exceed the limit of {most}"
         yield GuidedError(ErrorCode.GRAMMAR_TOO_LARGE, message, path=path)
@@ -164,9 +107,7 @@ def _excess(count: int, most: int, what: str, at: Callable[[], str | None]) -> I
 def _schema(spec: str, limits: CompileConfig) -> str:
     value = _json(spec, "the JSON schema", limits)
     if not isinstance(value, dict | bool):
-        raise GuidedError(
-            ErrorCode.GRAMMAR_INVALID, "a JSON schema must be an object, true or false", path="$"
-        )
+        raise faults.fault("$", "a JSON schema must be an object, true or false")
     faults.refuse(_excesses(value, limits))
     return json.dumps(value)
 
@@ -174,10 +115,8 @@ def _schema(spec: str, limits: CompileConfig) -> str:
 def _choice(spec: str, limits: CompileConfig) -> str:
     value = _json(spec, "the choice", limits)
     if not isinstance(value, list) or not value or not all(isinstance(item, str) for item in value):
-        raise GuidedError(
-            ErrorCode.GRAMMAR_INVALID, "a choice must be a list of at least one string", path="$"
-        )
-    faults.refuse(_excess(len(value), limits.max_enum, "strings", lambda: "$"))
+        raise faults.fault("$", "a choice must be a list of at least one string")
+    faults.refuse(_excess(len(value), limits.max_enum, "strings", "$"))
     _refuse_replacement("".join(value))
     return json.dumps(value)
 
@@ -185,7 +124,7 @@ def _choice(spec: str, limits: CompileConfig) -> str:
 def _structural_tag(spec: str, limits: CompileConfig) -> str:
     value = _json(spec, "the structural tag", limits)
     if not isinstance(value, dict):
-        raise GuidedError(ErrorCode.GRAMMAR_INVALID, "a structural tag must be a JSON object", path="$")
+        raise faults.fault("$", "a structural tag must be a JSON object")
     subschemas.with_each_of_tag(value, lambda way, schema: faults.refuse(_excesses(schema, limits, way)))
     return json.dumps(value)
 
@@ -193,7 +132,7 @@ def _structural_tag(spec: str, limits: CompileConfig) -> str:
 def _regex(spec: str, limits: CompileConfig) -> str:
     if "\x00" in spec:
         raise GuidedError(ErrorCode.GRAMMAR_INVALID, "a regex must not contain a NUL character")
-    faults.refuse(_excess(len(spec), limits.max_regex_chars, "characters", lambda: None))
+    faults.refuse(_excess(len(spec), limits.max_regex_chars, "characters", None))
     _refuse_long_repeats("regex", spec)
     _refuse_replacement(spec)
     return spec
@@ -202,7 +141,7 @@ def _regex(spec: str, limits: CompileConfig) -> str:
 def _grammar(spec: str, limits: CompileConfig) -> str:  # noqa: ARG001 - a table's function
     if not spec.strip():
         raise GuidedError(ErrorCode.GRAMMAR_INVALID, "the grammar is empty")
-    faults.refuse(_excess(len(_LARK_RULE.findall(spec)), _MOST_LARK_RULES, "rules", lambda: None))
+    faults.refuse(_excess(len(_LARK_RULE.findall(spec)), _MOST_LARK_RULES, "rules", None))
     _refuse_long_repeats("grammar", spec)
     _refuse_replacement(spec)
     return spec
@@ -217,20 +156,6 @@ def _refuse_replacement(text: str) -> None:
     if "\ufffd" in text:
         message = "the grammar contains U+FFFD, which vLLM drops from the end of output; remove it"
         raise GuidedError(ErrorCode.GRAMMAR_UNSUPPORTED, message)
-
-
-def _check_characters(value: Json) -> None:
-    """Refuse half a character, which no text that we send on may hold."""
-    stack = [(ROOT, value)]
-    while stack:
-        way, part = stack.pop()
-        names = part if isinstance(part, dict) else [part] if isinstance(part, str) else ()
-        if any(map(_LONE_SURROGATE.search, names)):
-            raise faults.fault(str(way), "half of a surrogate pair is no character")
-        if isinstance(part, dict):
-            stack += [(JsonPath(way, key), one) for key, one in reversed(part.items())]
-        elif isinstance(part, list):
-            stack += [(JsonPath(way, index), one) for index, one in reversed([*enumerate(part)])]
 
 
 def long_repeat(kind: str, text: str) -> str | None:

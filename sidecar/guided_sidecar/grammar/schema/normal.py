@@ -33,7 +33,7 @@ Schema = dict[str, Any]
 
 _LONGEST_CHAIN: Final = 32  # of references that lead to references
 _MOST_ARRAYS: Final = 512
-_MOST_PARTS: Final = 1 << 16  # where some of the form stands in several places
+_MOST_ARRAYS_TOGETHER: Final = 1 << 13
 _IN_PARTS: Final = "it is not supported beside $ref, allOf, anyOf, oneOf or dependencies"
 _REFUSED: Final = {
     "$dynamicRef": "`$dynamicRef` is not supported",
@@ -79,6 +79,7 @@ class Writer:
         self._said: dict[int, Said] = {}
         self._origins: dict[int, Origin] = {}
         self._narrowed: list[str] = []
+        self._arrays = 0
 
     def read(self) -> Form:
         """Return the normal form of the whole."""
@@ -88,9 +89,6 @@ class Writer:
         while self._waiting:
             name, target, path = self._waiting.pop()
             written.setdefault("$defs", {})[name] = self.write(target, path)
-        most = _MOST_PARTS + _parts(self._root)
-        if _parts(written, most) > most:
-            raise fault("$", "the schema expands to too many alternatives", ErrorCode.GRAMMAR_TOO_LARGE)
         return Form(written, self._origins, self._narrowed)
 
     def also(self, written: Schema, other: Any, path: JsonPath) -> None:
@@ -109,16 +107,17 @@ class Writer:
             said.part = part
         return self._said[id(part)]
 
-    def follow(self, part: Schema, path: JsonPath) -> Any:
-        """Return what the reference of a part names."""
-        return self._references.target(part.part if isinstance(part, Said) else part, path)[0]
+    def follow(self, part: Schema, path: JsonPath) -> tuple[Any, JsonPath]:
+        """Return what the reference of a part names, and its path."""
+        return self._references.target(part.part if isinstance(part, Said) else part, path)
 
     def resolved(self, part: Any, path: JsonPath) -> Any:
         """Return a part, or what it leads to where it is a reference alone."""
+        found, where = part, path
         for _ in range(_LONGEST_CHAIN):
-            if not isinstance(part, dict) or self.said(part, path).keys() != {"$ref"}:
-                return part
-            part = self.follow(part, path)
+            if not isinstance(found, dict) or self.said(found, where).keys() != {"$ref"}:
+                return found
+            found, where = self.follow(found, JsonPath(where, "$ref"))
         raise unsupported(path, "its references lead to no schema")
 
     def write(self, part: Any, path: JsonPath) -> Any:
@@ -173,10 +172,12 @@ class Writer:
         return value
 
     def _refer(self, said: Said, written: Schema, path: JsonPath) -> None:
-        target, where = self._references.target(said.part, path)
-        if isinstance(target, bool):
-            if not target:
-                self.also(written, False, path)
+        target, where = self.follow(said, path)
+        meant = self.resolved(target, where)
+        if meant is True:
+            return
+        if meant is False or self.said(meant, where).get("enum") == []:
+            self.also(written, False, path)
         elif target is self._root:
             written["$ref"] = "#"
         else:
@@ -202,19 +203,12 @@ class Writer:
         if _are_many(math.comb(len(values), size) for size in sizes):
             raise unsupported(at, f"items have {len(values)} values, and too many arrays hold each once")
         arrays = [list(chosen) for size in sizes for chosen in draw(values, size)]
+        self._arrays += len(arrays)
+        if self._arrays > _MOST_ARRAYS_TOGETHER:
+            raise fault(str(at), "the schema expands to too many alternatives", ErrorCode.GRAMMAR_TOO_LARGE)
         for keyword in ("items", "minItems", "maxItems"):
             written.pop(keyword, None)
         self.also(written, disjoint.either([*disjoint.other_types(said, "array"), {"enum": arrays}]), at)
-
-
-def _parts(whole: Any, most: float = math.inf) -> int:
-    """Count the parts of a value, each in every place where it stands, at least until there are `most`."""
-    waiting, found = [whole], 0
-    while waiting and found <= most:
-        part = waiting.pop()
-        found += 1
-        waiting += part.values() if isinstance(part, dict) else part if isinstance(part, list) else ()
-    return found
 
 
 def _are_many(counts: Iterable[int]) -> bool:

@@ -18,7 +18,7 @@ def write(writer: Any, said: Said, written: Schema, path: JsonPath) -> None:
         _by_pattern(written, JsonPath(path, "patternProperties"))
     _name(writer, said, written, JsonPath(path, "propertyNames"))
     _depend(writer, said, written, path)
-    _count(writer, said, written, path)
+    _count(said, written, path)
 
 
 def _by_pattern(written: Schema, path: JsonPath) -> None:
@@ -32,29 +32,21 @@ def _by_pattern(written: Schema, path: JsonPath) -> None:
 
 
 def _name(writer: Any, said: Schema, written: Schema, path: JsonPath) -> None:
+    """Write propertyNames as another schema of the same object, which has such names and no others."""
     names = writer.resolved(said.get("propertyNames", True), path)
     if names is True:
         return
     asked = writer.said(names, path) if isinstance(names, dict) else {"enum": []}
-    own, further = written.get("properties", {}), written.get("additionalProperties", True)
-    named: list[Any] | None = []
-    pattern = None
     if listed.values(asked) is not None:
         named = listed.kept(asked, writer.draft)
-    elif (pattern := _pattern(asked, path)) is None:
+        if named is None:
+            raise unsupported(path, "which of the names meet its other keywords cannot be told")
+        only: Schema = {"properties": {name: True for name in named if isinstance(name, str)}}
+    elif (pattern := _pattern(asked, path)) is not None:
+        only = {"patternProperties": {pattern: True}}
+    else:
         return
-    kept = listed.meeting([*own], asked, writer.draft)
-    if named is None or kept is None:
-        raise unsupported(path, "which of the names meet its other keywords cannot be told")
-    if "patternProperties" in written or (pattern and own and further not in (True, False)):
-        raise unsupported(path, "it is not enforced beside what the object says of other names")
-    if pattern and further is not False:
-        written["patternProperties"] = {pattern: further}
-    properties = {name: part if name in kept else False for name, part in own.items()}
-    properties |= {name: further for name in named if isinstance(name, str) and name not in own}
-    if properties:
-        written["properties"] = properties
-    written["additionalProperties"] = False
+    writer.also(written, only | {"additionalProperties": False}, path)
 
 
 def _pattern(asked: Schema, path: JsonPath) -> str | None:
@@ -72,7 +64,8 @@ def _pattern(asked: Schema, path: JsonPath) -> str | None:
     least, most = asked.get("minLength", 0), asked.get("maxLength", _LONGEST)
     if least > _LONGEST:
         raise unsupported(path, f"names of more than {_LONGEST} characters are not enforced")
-    return f"^[\\s\\S]{{{least},{min(most, _LONGEST) if 'maxLength' in asked else ''}}}$" if about else None
+    counted = f"{least},{min(most, _LONGEST) if 'maxLength' in asked else ''}"
+    return f"^[^\\u0000-\\u001f\\u007f]{{{counted}}}$" if about else None
 
 
 def _depend(writer: Any, said: Said, written: Schema, path: JsonPath) -> None:
@@ -88,7 +81,7 @@ def _depend(writer: Any, said: Said, written: Schema, path: JsonPath) -> None:
             writer.also(written, disjoint.either([*ways, {"type": "object", "allOf": [then]}]), at)
 
 
-def _count(writer: Any, said: Schema, written: Schema, path: JsonPath) -> None:
+def _count(said: Schema, written: Schema, path: JsonPath) -> None:
     """Leave bounds of the number of properties to the library, which refuses what it does not enforce."""
     names = set(said.get("required", ()))
     counts = [keyword for keyword in ("minProperties", "maxProperties") if keyword in said]
@@ -97,10 +90,6 @@ def _count(writer: Any, said: Schema, written: Schema, path: JsonPath) -> None:
         raise unsupported(JsonPath(path, counts[0]), reason)
     least, at = said.get("minProperties", 0), JsonPath(path, "minProperties")
     if least > len(names):
-        possible = [name for name, part in written.get("properties", {}).items() if part is not False]
-        if least > len(names) + 1 and "additionalProperties" not in written and len(possible) >= least:
-            written["additionalProperties"] = False
-            writer.narrow(at)
         is_open = written.get("additionalProperties", True) is not False or "patternProperties" in written
         if least > len(names) + 1 and is_open:
             raise unsupported(at, "it is not enforced where names are open: one may come twice")

@@ -1,4 +1,4 @@
-"""Regular expressions that say what a library has no words for: not one of these texts, and lookahead.
+"""Regular expressions with lookahead, which libraries have no words for, and as ECMA-262 reads them.
 
 A library ignores lookaround or refuses it. At the start of an anchored pattern it is a condition of its own:
 `^(?=A)B` is A and B, `^(?!A)B` is B and not A. What else has lookaround is written without, see `automata`.
@@ -6,26 +6,23 @@ A library ignores lookaround or refuses it. At the start of an anchored pattern 
 
 import re
 import warnings
-from collections.abc import Collection, Iterator
-from typing import Any, Final
+from collections.abc import Iterator
+from typing import Final
 
 from guided_grammar.json_schema.subschemas import ROOT, JsonPath
 from guided_sidecar.grammar.schema import automata, characters
 from guided_sidecar.grammar.schema.automata import EMPTY_CLASSES
-from guided_sidecar.grammar.schema.characters import PIECE, escaped
+from guided_sidecar.grammar.schema.characters import PIECE
 from guided_sidecar.grammar.schema.faults import unsupported
 
 _LOOKAROUND: Final = re.compile(r"\(\?(?:=|!|<=|<!)")
 _AHEAD: Final = re.compile(r"\^\(\?([=!])")
 _BACK_REFERENCE: Final = re.compile(r"\\(?:[1-9]|k<)")
-_PLAIN: Final = re.compile(r"(?:[^\\^$.|?*+()\[\]{}]|\\[^\w\s])*")
-_ESCAPE: Final = re.compile(r"\\(.)")
 # What is wrong in any dialect, in Python's words.
 _BROKEN: Final = re.compile(
     r"missing \), |missing >|unbalanced paren|unterminated character set|nothing to repeat|"
     r"min repeat|multiple repeat|bad escape \(end|bad character range [^\\]-[^\\] |unexpected end"
 )
-_ANY: Final = r"[\s\S]"
 # What libraries read otherwise than ECMA, outside of classes and within them.
 _ECMAS: Final = EMPTY_CLASSES | {
     ".": characters.class_of(characters.others(characters.LINE_ENDS)),
@@ -35,56 +32,6 @@ _ECMAS: Final = EMPTY_CLASSES | {
 _OTHERWISE_IN_CLASS: Final = re.compile(r"\\[sS]|&&|--|~~|(?<!^)\[")  # and operators of sets
 _MOST_LOOKS: Final = 32
 _MANY_CONTROLS: Final = 16
-_MOST_CHARACTERS: Final = 1 << 14
-_ENDS, _BEGUN = "ends", "begun"  # in a tree of characters: of a text, of a beginning
-
-
-def other_than(texts: Collection[str], beginnings: Collection[str] = ()) -> str | None:
-    """Return a pattern of all texts but these, and those that begin so; None: none, or too long."""
-    if sum(map(len, (*texts, *beginnings))) > _MOST_CHARACTERS or "" in beginnings:
-        return None
-    root: dict[str, Any] = {}
-    for text, mark in [*((each, _ENDS) for each in texts), *((each, _BEGUN) for each in beginnings)]:
-        node = root
-        for character in text:
-            node = node.setdefault(character, {})
-        node[mark] = {}
-    return f"^{_others(root)}$"
-
-
-def _others(root: dict[str, Any]) -> str:
-    """Return the pattern of what a tree of characters does not hold."""
-    made: dict[int, str] = {}
-    stack = [(root, False)]
-    while stack:
-        node, is_entered = stack.pop()
-        following = [character for character in node if character not in (_ENDS, _BEGUN)]
-        if not is_entered:
-            stack.append((node, True))
-            stack += [(node[character], False) for character in following]
-            continue
-        if _BEGUN in node:
-            made[id(node)] = ""  # nothing may begin so
-            continue
-        ways = [] if _ENDS in node else [""]
-        ways += [escaped(c) + made[id(node[c])] for c in following if made[id(node[c])]]
-        other = _exact(f"[^{''.join(map(escaped, following))}]") if following else _ANY
-        ways.append(f"{other}{_ANY}*")
-        made[id(node)] = f"(?:{'|'.join(ways)})"
-    return made[id(root)]
-
-
-def beginnings(pattern: str) -> frozenset[str] | None:
-    """Return the texts with which a text must begin to match a pattern, if it lists them as `^(a|b)` does."""
-    found = re.fullmatch(r"\^(?:\((?:\?:)?(.*)\)|((?:[^|\\]|\\.)*))", pattern, re.DOTALL)
-    return _listed(found[1] if found[1] is not None else found[2]) if found else None
-
-
-def _listed(alternatives: str) -> frozenset[str] | None:
-    parts = re.split(r"(?<!\\)\|", alternatives)
-    if not all(_PLAIN.fullmatch(part) for part in parts):
-        return None
-    return frozenset(_ESCAPE.sub(r"\1", part) for part in parts)
 
 
 def broken(pattern: str) -> str | None:

@@ -2,7 +2,7 @@
 
 import functools
 import itertools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 import jsonschema
@@ -15,15 +15,6 @@ from guided_sidecar.grammar.schema import faults, metaschema, patterns
 from guided_sidecar.grammar.schema.faults import fault
 from guided_sidecar.grammar.schema.limits import shown
 
-_NAMED_TYPES: Final = {
-    "array": "an array",
-    "boolean": "a boolean",
-    "integer": "an integer",
-    "null": "null",
-    "number": "a number",
-    "object": "an object",
-    "string": "a string",
-}
 _MOST_ERRORS: Final = 400  # that are looked for: a long schema has more, and each takes 0.5 ms
 _EXCLUSIVE: Final = ("exclusiveMaximum", "exclusiveMinimum")
 
@@ -94,37 +85,18 @@ def _path(keys: Iterable[str | int]) -> str:
 
 
 def _reason(error: Any) -> str:
-    """Say in JSON Schema's words what a metaschema has against a value."""
-    value, expected = shown(error.instance), error.validator_value
-    if error.validator in ("anyOf", "enum") and error.path and error.path[-1] == "type":
-        return f"{value} is not a JSON type; those are {', '.join(_NAMED_TYPES)}"
-    if error.path and error.path[-1] == "items" and isinstance(error.instance, list):
+    """Say what a metaschema has against a value."""
+    value, keyword = shown(error.instance), error.path[-1] if error.path else ""
+    if error.validator in ("anyOf", "enum") and keyword == "type":
+        names = "array, boolean, integer, null, number, object, string"
+        return f"{value} is not a JSON type; those are {names}"
+    if keyword == "items" and isinstance(error.instance, list):
         return f"{value} is an array: write prefixItems, or name an older draft in $schema"
-    if error.path and error.path[-1] in _EXCLUSIVE and isinstance(error.instance, bool):
+    if keyword in _EXCLUSIVE and isinstance(error.instance, bool):
         meant = "write the bound itself, alone" if error.instance else "leave it out"
         return f"{value} is of draft 4, which $schema does not name: {meant}"
-    if error.validator == "dependencies":
-        lone = next(one for one in expected if one in error.instance)
-        return f"{lone} needs {' and '.join(expected[lone])} beside it"
-    words = _WORDS.get(error.validator)
-    return f"{value} {words(expected) if words else 'is not allowed here'}"
-
-
-def _other_type(types: str | list[str]) -> str:
-    names = [types] if isinstance(types, str) else types
-    return f"is not {' or '.join(_NAMED_TYPES[name] for name in names)}"
-
-
-# What is wrong with a value that a keyword of the metaschema refuses.
-_WORDS: Final[dict[str, Callable[[Any], str]]] = {
-    "type": _other_type,
-    "enum": lambda values: f"is not one of {', '.join(map(shown, values))}",
-    "minimum": lambda least: f"is less than {least}",
-    "exclusiveMinimum": lambda bound: f"is not greater than {bound}",
-    "minItems": lambda least: f"is too short: it needs at least {least} item",
-    "uniqueItems": lambda _: "has an item twice",
-    "pattern": lambda pattern: f"does not match {pattern}",
-}
+    said: str = error.message
+    return said.replace(repr(error.instance), value)
 
 
 def _fault(place: Place) -> GuidedError | None:
