@@ -27,7 +27,7 @@ _ABOUT: Final[dict[str, dict[str, dict[str, Any]]]] = {
         "minItems": {"minItems": 2},
         "prefixItems": {"prefixItems": [{"enum": [1, 2]}, {"enum": [1, 3]}]},
         "unevaluatedItems": {"prefixItems": [{"enum": [1, 2]}], "unevaluatedItems": False},
-        "uniqueItems": {"uniqueItems": True},
+        "uniqueItems": {"items": {"enum": [1, 2, 3]}, "uniqueItems": True},
     },
     "number": {
         "exclusiveMaximum": {"exclusiveMaximum": 6},
@@ -66,6 +66,12 @@ _VALUES: Final[dict[str, list[Any]]] = {
     ],
     "string": ["", "a", "b", "x", "ba", "xa", "xx", "abc", "xyz", "baba", "2024-02-29", "2024-02-30"],
 }
+
+
+def _with_a(value: Any) -> dict[str, Any]:
+    return {"properties": {"a": {"const": value}}, "required": ["a"]}
+
+
 # Keywords about values of any type. Two of them are paired once, of objects.
 _ANY: Final = ("$ref", "allOf", "anyOf", "const", "enum", "if", "not", "oneOf")
 # What is asked of the values themselves is of no use for lists and objects that nobody lists.
@@ -73,12 +79,11 @@ _OF_PARTS: Final[dict[str, dict[str, dict[str, Any]]]] = {
     "array": {
         "if": {"if": {"minItems": 3}, "then": {"items": {"enum": [1, 2]}}},
         "not": {"not": {"contains": {"const": 3}}},
-        "oneOf": {"oneOf": [{"maxItems": 1}, {"minItems": 3}]},
     },
     "object": {
         "if": {"if": {"required": ["a"]}, "then": {"required": ["b"]}},
         "not": {"not": {"required": ["c"]}},
-        "oneOf": {"oneOf": [{"required": ["a"]}, {"required": ["c"]}]},
+        "oneOf": {"oneOf": [_with_a(1), _with_a("x")]},
     },
 }
 
@@ -122,7 +127,7 @@ def _of_any(keyword: str, values: Sequence[Any]) -> dict[str, Any]:
         "enum": some,
         "if": {"if": some, "then": most, "else": last},
         "not": {"not": {"enum": values[3:5]}},
-        "oneOf": {"oneOf": [{"enum": values[1:5]}, {"enum": values[4:7]}]},
+        "oneOf": {"oneOf": [{"enum": values[1:4]}, {"enum": values[4:7]}]},
     }
     return found[keyword]
 

@@ -84,7 +84,8 @@ keywords and compares.
   within an array or object of `enum` or `const` xgrammar writes no white space.
 
 ## Two keywords at a time
-`oneOf` has branches here that required names, counts or lengths tell apart: these are refused.
+`oneOf` has branches here that constants of one property, or listed values, tell apart; `uniqueItems` has
+listed items.
 
 {pairs}
 
