@@ -97,6 +97,12 @@ class Judge:
             for said, there in ((first, other), (second, one))
         )
 
+    def required(self, part: Any, among: frozenset[str]) -> set[str]:
+        """Return the names that all values of some types have that meet a schema: of objects alone."""
+        whole = self._whole(self._reader.said(part, ROOT)) if isinstance(part, dict) else {"type": TYPES}
+        names: set[str] = whole["required"] if whole["type"] & among == {"object"} else set()
+        return names
+
     def _parts_apart(self, said: Schema, other: Any, depth: int, among: frozenset[str]) -> bool:
         """Return whether what a schema refers to or is made of is apart from another."""
         together = [*said.get("allOf", ()), *([self._reader.follow(said, ROOT)[0]] if "$ref" in said else ())]
