@@ -99,9 +99,10 @@ class Judge:
 
     def required(self, part: Any, among: frozenset[str]) -> set[str]:
         """Return the names that all values of some types have that meet a schema: of objects alone."""
-        whole = self._whole(self._reader.said(part, ROOT)) if isinstance(part, dict) else {"type": TYPES}
-        names: set[str] = whole["required"] if whole["type"] & among == {"object"} else set()
-        return names
+        if not isinstance(part, dict):
+            return set()
+        whole = self._whole(self._reader.said(part, ROOT))
+        return set(whole["required"]) if whole["type"] & among == {"object"} else set()
 
     def _parts_apart(self, said: Schema, other: Any, depth: int, among: frozenset[str]) -> bool:
         """Return whether what a schema refers to or is made of is apart from another."""
