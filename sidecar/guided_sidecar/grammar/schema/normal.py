@@ -31,7 +31,7 @@ from guided_sidecar.grammar.schema.references import References
 
 Schema = dict[str, Any]
 
-_LONGEST_CHAIN: Final = 1024  # of references that lead to references
+_LONGEST_CHAIN: Final = 128  # of references that lead to references
 _MOST_ARRAYS: Final = 512
 _MOST_ARRAYS_TOGETHER: Final = 1 << 13
 _IN_PARTS: Final = "it is not supported beside $ref, allOf, anyOf, oneOf or dependencies"
@@ -121,7 +121,7 @@ class Writer:
             if not isinstance(found, dict) or self.said(found, where).keys() != {"$ref"}:
                 return found, where
             found, where = self.follow(found, JsonPath(where, "$ref"))
-        raise unsupported(path, "its references lead to no schema")
+        raise unsupported(path, f"its references lead to no schema within {_LONGEST_CHAIN} of them")
 
     def write(self, part: Any, path: JsonPath) -> Any:
         """Return the normal form of a part."""
