@@ -45,7 +45,8 @@ keywords and compares.
 
 - **Enforced**: `$ref`; `oneOf` whose branches are plainly apart: by their types or
   listed values or those of a property that both require, by a name that one requires and the other,
-  closed, has not, or by names that each requires and the other does not; `dependent*`; `propertyNames` that is a pattern, a length or a list (beside
+  closed, has not, or by names that each requires and the other does not; `dependent*`;
+  `propertyNames` that is a pattern, a length or a list (beside
   `patternProperties` a list alone); `minProperties` and `maxProperties`, but above
   1 where names are open or nothing is said of further ones, or beside `patternProperties` and optional
   properties; `enum` and `const`
