@@ -54,7 +54,7 @@ class RankGuide:
         self._bitmasks = bitmasks
         self.waits = bitmasks.waits
         self._stopwatch = Stopwatch()
-        self._times = StepTimes(registry.configs, traits.rank, send)
+        self._times = StepTimes(registry.configs, traits.rank, send, self._stopwatch)
         self._arrivals = Arrivals(traits, loaded_grammars, registry, self.waits, self._stopwatch, self._times)
         self._send = send
         consensus = traits.consensus
@@ -133,8 +133,7 @@ class RankGuide:
         for step, read, read_faults in pending:
             sampled = list(read())  # it waits; until then nothing is known of faults
             faults = read_faults()
-            self._stopwatch.mark()  # waiting for a device may take CPU time
-            self._times.begin()
+            self._times.begin()  # anew: waiting for a device may take CPU time
             for request_id, tokens in sampled:
                 sequence = self._sequences.get(request_id)
                 if sequence is None or step < sequence.since_step or not tokens:
