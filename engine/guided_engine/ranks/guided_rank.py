@@ -15,7 +15,6 @@ from guided_contract.errors import ErrorCode
 from guided_contract.records import AnyRecord
 from guided_contract.wire import Failed
 from guided_engine.processors.registry import Registry
-from guided_engine.ranks import end_reasons
 from guided_engine.ranks.agreement import Agreement
 from guided_engine.ranks.arrivals import Arrivals, RankTraits
 from guided_engine.ranks.bitmasks import BitmaskBuffer
@@ -260,7 +259,7 @@ class RankGuide:
         if (sequence := self._sequences.get(request_id)) is None:
             return
         # `is_idle`, no other one goes on: the engine core has read its last tokens, or dropped them.
-        if (is_idle and not end_reasons.is_known(sequence)) or sequence.processors is not None:
+        if (is_idle and sequence.known_end is None) or sequence.processors is not None:
             self.settle()
         del self._sequences[request_id]
         self._tell_failure(sequence)
@@ -268,8 +267,7 @@ class RankGuide:
             self._times.tell()
         if (ticket := sequence.ticket) is not None:
             text = partial(self._loaded_grammars.text, ticket.backend, sequence.accepted)
-            end = end_reasons.of(sequence, text)
-            self._send(sequence.record(ticket, end))
+            self._send(sequence.record(ticket, text))
         sequence.release()
 
     def _tell_failure(self, sequence: GuidedSequence) -> None:
