@@ -75,12 +75,14 @@ class TokenTable:
 
         What is told of tokens that cannot go on in the mode does not matter.
         """
+        begun: npt.NDArray[np.int32]
+        closes: npt.NDArray[np.bool_]
         if mode == TEXT:
-            begun = self._characters()
-            closes = np.zeros(len(self.tokens), dtype=np.bool_)
+            begun, closes = self._characters(), np.zeros(len(self.tokens), dtype=np.bool_)
             some = [*self.quoting, *self._escaping]
         else:
-            begun, closes = (measure.copy() for measure in self._measure(TEXT))
+            begun, closes = self._measure(TEXT)
+            begun, closes = begun.copy(), closes.copy()
             starts = b"\\" if mode == JOIN else STARTS[mode]
             some = np.flatnonzero(np.isin(self._first, np.frombuffer(starts, dtype=np.uint8))).tolist()
         for index in some:
