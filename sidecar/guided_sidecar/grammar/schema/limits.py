@@ -82,8 +82,8 @@ def _json(spec: str, what: str, limits: CompileConfig) -> Json:
 def _excesses(schema: Json, limits: CompileConfig, base: JsonPath = ROOT) -> Iterator[GuidedError]:
     """Yield too many properties, values of an enum and characters of a pattern, with the keyword's path."""
     properties = 0
-    for place in subschemas.walk(schema):
-        for keyword, value in place.schema.items():
+    for part in subschemas.within(schema):
+        for keyword, value in part.items():
             count, most, what = 0, 0, ""
             if keyword in ("properties", "patternProperties") and isinstance(value, dict):
                 before, properties = properties, properties + len(value)
@@ -93,7 +93,8 @@ def _excesses(schema: Json, limits: CompileConfig, base: JsonPath = ROOT) -> Ite
                 count, most, what = len(value), limits.max_enum, "values"
             elif keyword == "pattern" and isinstance(value, str):
                 count, most, what = len(value), limits.max_regex_chars, "characters"
-            if count > most:
+            if count > most:  # only then does it matter where
+                place = next(place for place in subschemas.walk(schema) if place.schema is part)
                 yield from _excess(count, most, what, subschemas.below(str(base), place.at(keyword)))
 
 
