@@ -36,7 +36,6 @@ class Allowance:
         self.written = self._asked = written
         self.taken: list[Unenforced] = []
         self._kind = kind
-        self._paths: set[str] = set()  # of which nothing can be taken out any more
 
     def take_out(self, error: GuidedError) -> None:
         """Take out what a refusal is about; if that is no keyword of a schema in it, promise nothing.
@@ -57,9 +56,8 @@ class Allowance:
 
     def _is_taken(self, path: str | None) -> bool:
         """Take out what has a path, if there is a keyword of a schema."""
-        if path is None or path in self._paths or len(self.taken) >= MOST:
+        if path is None or len(self.taken) >= MOST:
             return False
-        self._paths.add(path)
         if self.written is self._asked:
             self.written = json.loads(json.dumps(self._asked))
         for at, schema in self._schemas():

@@ -4,10 +4,11 @@ A schema that was read is valid: what a library does not take of it, the library
 so if Python or another library reads it; of other grammars the library's words tell, and the other one.
 """
 
+import contextlib
 import functools
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from guided_contract.errors import ErrorCode, GuidedError
@@ -54,25 +55,29 @@ class Refusals:
         self._backends = backends
         self._errors: list[GuidedError] = []
 
-    def add(self, backend: Backend, refusal: BackendError | GuidedError) -> None:
-        """Note a library's refusal, or ours of what it makes.
+    @contextlib.contextmanager
+    def noted(self, backend: Backend) -> Iterator[None]:
+        """Note why a library, or we ourselves, refuse in the block what it makes of the grammar.
 
         Raises
         ------
         GuidedError
             It says nothing of the grammar.
         """
-        if isinstance(refusal, GuidedError):
-            if refusal.entry.retryable:
-                raise refusal
-            self._errors.append(refusal)
-            return
-        if ran_out_of_memory(str(refusal)):
-            raise GuidedError(ErrorCode.GRAMMAR_COMPILE_MEMORY) from refusal
-        is_its_own = self._job.kind == "grammar" and (
-            library(backend).own_language == language(self._grammar.text())
-        )
-        self._errors.insert(0 if is_its_own else len(self._errors), self._explained(backend, str(refusal)))
+        try:
+            yield
+        except GuidedError as error:
+            if error.entry.retryable:
+                raise
+            self._errors.append(error)
+        except BackendError as refusal:
+            if ran_out_of_memory(str(refusal)):
+                raise GuidedError(ErrorCode.GRAMMAR_COMPILE_MEMORY) from refusal
+            found = self._explained(backend, str(refusal))
+            # Whose language it is knows best what is wrong with a text.
+            text = self._grammar.text()
+            knows = self._job.kind == "grammar" and library(backend).own_language == language(text)
+            self._errors.insert(0 if knows else len(self._errors), found)
 
     def clearest(self) -> GuidedError:
         """Return what the developer reads: the first error with a keyword's path, else the first."""
@@ -87,27 +92,30 @@ class Refusals:
         """Turn a library's words into our error."""
         grammar, reason = self._grammar, f"{backend}: {heard.plain(said)}"
         for made in grammar.schemas:
-            text = json.dumps(made.schema)
-            if isinstance(made.schema, dict) and (
-                grammar.kind == "json" or self._is_refused(backend, "json", text)
-            ):
-                path = _path(made, said)
-                if not any(words in said for words in _EMPTY):
-                    return fault(path, reason, ErrorCode.GRAMMAR_UNSUPPORTED)
-                if self._is_refused(backend, "json", text):  # and not only with its objects closed
-                    return fault(path, "no value meets the schema", ErrorCode.GRAMMAR_DEAD_END)
-                return fault(path, PARTLY, ErrorCode.GRAMMAR_UNSUPPORTED)
-        is_limit = grammar.value is None or any(word in said for word in _LIMIT)
-        if grammar.kind == "regex" and grammar.value is not None:
+            if grammar.kind == "json" or self._is_refused(backend, "json", json.dumps(made.schema)):
+                return self._of_schema(made, backend, said, reason)
+        if grammar.value is None:
+            return GuidedError(ErrorCode.GRAMMAR_UNSUPPORTED, reason)
+        if grammar.kind == "regex":
             broken = patterns.broken(grammar.value)
-            is_limit = broken is None or self._is_read_by_others(backend)
-            reason = reason if is_limit else f"the regex is broken: {broken}"
-        elif grammar.kind == "grammar":
+            if broken is None or self._is_read_by_others(backend):
+                return GuidedError(ErrorCode.GRAMMAR_UNSUPPORTED, reason)
+            return GuidedError(ErrorCode.GRAMMAR_INVALID, f"the regex is broken: {broken}")
+        is_limit = any(word in said for word in _LIMIT)
+        if grammar.kind == "grammar":
             is_limit = is_limit or self._is_read_by_others(backend)
         code = ErrorCode.GRAMMAR_UNSUPPORTED if is_limit else ErrorCode.GRAMMAR_INVALID
-        if grammar.kind == "structural_tag" and grammar.value is not None:
+        if grammar.kind == "structural_tag":
             return fault("$" if "structures" in grammar.value else "$.format", reason, code)
         return GuidedError(code, reason)
+
+    def _of_schema(self, made: Form, backend: Backend, said: str, reason: str) -> GuidedError:
+        path = _path(made, said)
+        if not any(words in said for words in _EMPTY):
+            return fault(path, reason, ErrorCode.GRAMMAR_UNSUPPORTED)
+        if self._is_refused(backend, "json", json.dumps(made.schema)):  # and not only with objects closed
+            return fault(path, "no value meets the schema", ErrorCode.GRAMMAR_DEAD_END)
+        return fault(path, PARTLY, ErrorCode.GRAMMAR_UNSUPPORTED)
 
     def _is_read_by_others(self, backend: Backend) -> bool:
         others = (one for one in self._backends if one != backend)
@@ -134,12 +142,15 @@ def proven(grammar: Grammar, found: Fault) -> GuidedError:
 def _widest(grammar: Grammar) -> str:
     """Return the path of the keyword that gives the most alternatives in a grammar's schemas."""
     found = [
-        (len(place.schema[keyword]), made.at(place.at(keyword)))
+        (len(place.schema[keyword]), made, place, keyword)
         for made in grammar.schemas
         for place in subschemas.walk(made.schema)
         for keyword in _WIDE & place.schema.keys()
     ]
-    return max(found, default=(0, "$"))[1]
+    if not found:
+        return "$"
+    _, made, place, keyword = max(found, key=lambda one: one[0])
+    return made.at(place.at(keyword))
 
 
 def _path(made: Form, said: str) -> str:

@@ -3,7 +3,7 @@
 import contextlib
 import itertools
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -101,38 +101,31 @@ class Compiler:
         while True:
             try:
                 grammar = reading.read(job.kind, left.written, left.taken)
-                order = routing.order(job, grammar)
-                return self._first(order, job, grammar, tell)
+                refusals = blame.Refusals(job, grammar, self._backends)
+                for backend in routing.order(job, grammar):
+                    with refusals.noted(backend):
+                        text, positions = library_texts.of(job, grammar, backend)
+                        compiled = heard.compiled(self._backends[backend], job.kind, text)
+                        done = sharing.loads(job, grammar, compiled, positions, self._folder)
+                        return self._proven(job, grammar, compiled, done, tell)
+                raise refusals.clearest()
             except GuidedError as error:
                 if not job.allows:
                     raise
                 left.take_out(error)
 
-    def _first(self, order: Iterable[Backend], job: Job, grammar: Grammar, tell: Tell) -> Done:
-        """Return what the first of several libraries makes of a grammar that takes it."""
-        refusals = blame.Refusals(job, grammar, self._backends)
-        for backend in order:
-            try:
-                text, positions = library_texts.of(job, grammar, backend)
-                compiled = heard.compiled(self._backends[backend], job.kind, text)
-                done = sharing.loads(job, grammar, compiled, positions, self._folder)
-                done = msgspec.structs.replace(done, compile_ns=time.perf_counter_ns() - self._began_ns)
-                if not job.is_proven:
-                    return done
-                tell(Compiled(done=done))
-                return self._proven(grammar, compiled, done)
-            except (BackendError, GuidedError) as refusal:
-                artifacts.remove(self._folder, job.key)
-                refusals.add(backend, refusal)
-        raise refusals.clearest()
-
-    def _proven(self, grammar: Grammar, compiled: CompiledGrammar, done: Done) -> Done:
-        """Prove a grammar, which ranks load meanwhile."""
+    def _proven(self, job: Job, grammar: Grammar, compiled: CompiledGrammar, done: Done, tell: Tell) -> Done:
+        """Tell what ranks may load, and prove it meanwhile where that is asked for."""
         began_ns, start_ns = time.perf_counter_ns(), time.time_ns()
+        done = msgspec.structs.replace(done, compile_ns=began_ns - self._began_ns)
+        if not job.is_proven:
+            return done
+        tell(Compiled(done=done))
         fault, texts = self._prover.prove(compiled, done.positions, grammar)
         code = "" if fault is None else fault.code.value
         self.proofs.append(Proof(compiled.backend, start_ns, time.time_ns(), code, texts))
         if fault is not None:
+            artifacts.remove(self._folder, job.key)
             raise blame.proven(grammar, fault)
         return msgspec.structs.replace(done, proof_ns=time.perf_counter_ns() - began_ns)
 

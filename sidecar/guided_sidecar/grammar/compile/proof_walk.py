@@ -137,14 +137,14 @@ class Walk:
             return None
         until_s = time.thread_time() + _REPEATS_BUDGET_S
         step, where = self._last
-        matcher = self._replay(step)
-        self._fill(matcher)
+        self._fill(first := self._replay(step))
         allowed = self._choice.among(self._mask[0], self._chooser)
-        for token in dict.fromkeys([self.tokens[step], *itertools.islice(allowed, _OTHERS)]):
+        tokens = dict.fromkeys([self.tokens[step], *itertools.islice(allowed, _OTHERS)])
+        matchers = itertools.chain([first], map(self._replay, itertools.repeat(step)))
+        for token, matcher in zip(tokens, matchers, strict=False):
             fault = self._repeat(matcher, token, step, where)
             if fault is not None or time.thread_time() > until_s:
                 return fault
-            matcher = self._replay(step)
         return None
 
     def _repeat(self, matcher: Matcher, token: int, step: int, where: Any) -> Fault | None:
