@@ -82,7 +82,8 @@ class Allowance:
 def _take_out(place: subschemas.Place, keyword: str, path: str) -> tuple[str, str]:
     """Change a schema so that it does without what has a path; return what that took: keyword and path."""
     schema, own = place.schema, place.at(keyword)
-    named = schema[keyword] if keyword in _NAMED else ()
+    # Whose schema is gone already, the name itself is what is refused: all go with it.
+    named = [name for name, one in schema[keyword].items() if one is not True] if keyword in _NAMED else ()
     if (name := next((name for name in named if subschemas.step(own, name) == path), None)) is not None:
         schema[keyword][name] = True
         return keyword, path
