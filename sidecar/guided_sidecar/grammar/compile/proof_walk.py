@@ -73,8 +73,8 @@ class Walk:
         self._beside = UniqueItems(positions) if positions else None
         self._chooser = chooser
         self._play = play
-        # How many tokens are before the last that is text, and where that leaves what ranks follow.
-        self._last: tuple[int, Any] | None = None
+        # How many tokens are before the last that is text, or 0, and where that leaves what ranks follow.
+        self._last: tuple[int, Any] = (0, self._beside.start if self._beside is not None else None)
 
     def fault(self, most_steps: int, budget_s: float) -> Fault | None:
         """Walk to the end, or for so many steps, or so much CPU time; then repeat tokens on the way."""
@@ -89,7 +89,7 @@ class Walk:
 
     def _walked(self, most_steps: int, until_s: float) -> Fault | None:
         matcher, text, now_s = self._compiled.matcher(), b"", time.thread_time()
-        where = self._beside.start if self._beside is not None else None
+        _, where = self._last
         for step in range(most_steps):
             self._fill(matcher)
             began_s, now_s = now_s, time.thread_time()
@@ -133,8 +133,6 @@ class Walk:
         A rank ends such a sequence only after the token that was slow, and a tokenizer's longest may take
         minutes. The last place, for an ambiguity that a text runs into is as long as the text.
         """
-        if self._last is None:
-            return None
         until_s = time.thread_time() + _REPEATS_BUDGET_S
         step, where = self._last
         self._fill(first := self._replay(step))
