@@ -35,8 +35,15 @@ def watch(worker: Any) -> None:
     guided = worker._guided
     if guided is None:
         return
-    done = worker.costs = {"masks": 0, "waits": 0, "drafts": 0}
+    done = worker.costs = {"fills": 0, "rows": 0, "masks": 0, "waits": 0, "drafts": 0}
     sample, reader, learn = guided._sample_tokens, guided._adapter.reader, guided._guide.learn_drafts
+    bitmasks = guided._guide._bitmasks
+    fill = bitmasks.fill
+
+    def filled(walks: Any, rows: int) -> Any:
+        done["fills"] += 1
+        done["rows"] += rows
+        return fill(walks, rows)
 
     def sampled(masks: Any) -> Any:
         done["masks"] += masks is not None
@@ -56,13 +63,11 @@ def watch(worker: Any) -> None:
         learn(*drafts)
 
     guided._sample_tokens, guided._adapter.reader = sampled, read_later
-    guided._guide.learn_drafts = learned
+    guided._guide.learn_drafts, bitmasks.fill = learned, filled
 
 
 def counted(worker: Any) -> dict[str, int]:
     """Return what a rank has done so far; nothing for one that does not sample."""
     if worker._guided is None:
         return {}
-    guide = worker._guided._guide
-    fills = guide._bitmasks.counts
-    return {"steps": guide._step, "fills": fills.fills, "rows": fills.rows, **worker.costs}
+    return {"steps": worker._guided._guide._step, **worker.costs}
