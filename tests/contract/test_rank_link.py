@@ -38,10 +38,6 @@ time.sleep(60)
 
 
 class TestLink:
-    @pytest.fixture(autouse=True)
-    def quick(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(service_link, "MAX_DELAY_S", 0.1)
-
     @pytest.fixture
     def path(self, tmp_path: Path) -> Path:
         return tmp_path / "service.sock"
@@ -128,7 +124,7 @@ class TestLink:
                     got = [one.request_id for one in service.received(Failed)]
                     assert got == [*(["early"] if life == 0 else []), f"{life} a", f"{life} b"]
                 link.send(Failed(request_id="lost with the connection, or sent", code="c"))
-                wait_until(lambda: link._welcomed is None)
+                wait_until(lambda: not link.connection.established.is_set())
                 link._unsent.clear()
 
     def test_sending_never_waits_and_is_bounded(self, path: Path) -> None:

@@ -30,6 +30,8 @@ class ServiceConnection:
         Called with each message after Welcome.
     lost
         Called when an established connection has ended.
+    welcomed
+        Called when a connection is established.
     """
 
     def __init__(
@@ -38,11 +40,13 @@ class ServiceConnection:
         hello: Callable[[], wire.Hello],
         receive: Receiver,
         lost: Callable[[], None] = lambda: None,
+        welcomed: Callable[[], None] = lambda: None,
     ) -> None:
         self._path = path
         self._hello = hello
         self._receive = receive
         self._lost = lost
+        self._welcomed = welcomed
         self._writer: asyncio.StreamWriter | None = None
         self.established = asyncio.Event()
 
@@ -84,8 +88,10 @@ class ServiceConnection:
         if not isinstance(welcome, wire.Welcome):
             raise wire.WireError(f"expected Welcome, got {type(welcome).__name__}")
         self.established.set()
-        while True:
+        self._welcomed()
+        while not self._writer.is_closing():  # nor what has come and waits, once an answer cannot go
             self._receive(wire.decode_service_message(await wire.read(reader)))
+        raise EOFError
 
     def _drop(self) -> None:
         if self._writer is not None:
