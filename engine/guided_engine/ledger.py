@@ -37,7 +37,7 @@ class LedgerEntry:
     Parameters
     ----------
     name
-        Short and stable: shows in the resource's status.patches; `seams.SEAMS` has where it holds on to vLLM.
+        Short and stable: shows in the resource's status.patches.
     why
         What breaks without it.
     goes_when

@@ -9,12 +9,10 @@ from pathlib import Path
 import pytest
 
 from guided_contract import config, names, records
-from guided_contract.compatibility import SUPPORTED_VLLM
 from guided_contract.config import PodConfig
 from guided_engine import ledger, plugin, versions
 from guided_engine.compat import cpu
 from guided_engine.ledger import LedgerEntry, PatchSkippedError
-from guided_engine.seams import SEAMS
 from guided_engine.telemetry import Telemetry
 
 POD = PodConfig(name="t", model="m", tokenizer="m", served_name="m", run_dir="/nowhere")
@@ -69,13 +67,6 @@ def test_the_ledger_stays_short() -> None:
     of_cpu = {entry.name for entry in cpu.ENTRIES}
     assert len([entry for entry in ledger.all_entries() if entry.name not in of_cpu]) <= 10
     assert len(of_cpu) <= 5
-
-
-def test_every_entry_of_the_ledger_holds_for_every_supported_vllm() -> None:
-    assert set(SEAMS) == {version.rpartition(".")[0] for version in SUPPORTED_VLLM}
-    for places in SEAMS.values():
-        assert list(places) == [entry.name for entry in ledger.all_entries()]
-        assert all(places.values())
 
 
 def test_a_module_that_cannot_be_imported_shows(monkeypatch: pytest.MonkeyPatch) -> None:
