@@ -6,10 +6,11 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from guided_contract import config, names, records
-from guided_contract.config import PodConfig
+from guided_contract.config import GuidedDecodingConfig, PodConfig
 from guided_engine import ledger, plugin, versions
 from guided_engine.compat import cpu
 from guided_engine.ledger import LedgerEntry, PatchSkippedError
@@ -67,6 +68,16 @@ def test_the_ledger_stays_short() -> None:
     of_cpu = {entry.name for entry in cpu.ENTRIES}
     assert len([entry for entry in ledger.all_entries() if entry.name not in of_cpu]) <= 10
     assert len(of_cpu) <= 5
+
+
+def test_scheduler_placement_leaves_decoding_to_vllm() -> None:
+    of_ranks, calls = entry("of ranks")
+    scheduler = GuidedDecodingConfig(placement="Scheduler")
+    (outcome,) = ledger.apply_all([of_ranks], msgspec.structs.replace(POD, guided_decoding=scheduler))
+    assert (outcome.state, calls) == ("Skipped", [])
+    assert "Scheduler" in outcome.reason
+    others = {entry.name for entry in ledger.all_entries() if not entry.ranks_only}
+    assert others == {"core-presence", "draft-model-passes", *(entry.name for entry in cpu.ENTRIES)}
 
 
 def test_a_module_that_cannot_be_imported_shows(monkeypatch: pytest.MonkeyPatch) -> None:
