@@ -85,8 +85,9 @@ class ServiceLink:
             self.connection.send(reply)
 
     def _send_unsent(self) -> None:
-        while self._unsent and self.connection.established.is_set():
-            self.connection.send(self._unsent.popleft())
+        while self._unsent and self.connection.send(message := self._unsent[0]):
+            with contextlib.suppress(IndexError, ValueError):  # another thread has filled the queue meanwhile
+                self._unsent.remove(message)
 
 
 def _soon(task: asyncio.Task[None], call: Callable[[], object]) -> None:

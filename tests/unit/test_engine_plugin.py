@@ -63,6 +63,13 @@ def test_every_entry_of_the_ledger_says_why() -> None:
     assert all(entry.why and entry.goes_when for entry in entries)
 
 
+def test_the_ledger_stays_short() -> None:
+    """Ten changes where vLLM runs on GPUs; what its CPU build lacks comes on top."""
+    of_cpu = {entry.name for entry in cpu.ENTRIES}
+    assert len([entry for entry in ledger.all_entries() if entry.name not in of_cpu]) <= 10
+    assert len(of_cpu) <= 5
+
+
 def test_scheduler_placement_leaves_decoding_to_vllm() -> None:
     of_ranks, calls = entry("of ranks")
     scheduler = GuidedDecodingConfig(placement="Scheduler")

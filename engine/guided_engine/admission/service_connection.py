@@ -67,7 +67,7 @@ class ServiceConnection:
             attempt += 1
 
     def send(self, message: wire.Message) -> bool:
-        """Queue a message on the established connection; False: there is none, and it is lost.
+        """Queue a message on the established connection; False: there is none any more, and it is lost.
 
         Raises
         ------
@@ -78,7 +78,7 @@ class ServiceConnection:
         if self._writer is None or not self.established.is_set():
             return False
         self._writer.write(data)
-        return True
+        return not self._writer.is_closing()  # it closes by a write to a peer that has gone
 
     async def _serve(self) -> NoReturn:
         reader, self._writer = await asyncio.open_unix_connection(str(self._path))
