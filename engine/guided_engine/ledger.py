@@ -22,12 +22,17 @@ MODULES: Final = (
     "cpu",
 )
 
+_SCHEDULER: Final = "guidedDecoding.placement is Scheduler: vLLM's scheduler serves guided requests"
 _log = logging.getLogger("guided_engine")
 _outcomes: dict[str, Patch] = {}
 
 
 class PatchSkippedError(Exception):
     """Raised by an entry's `apply` where the change is not wanted; the message says why (state Skipped)."""
+
+
+def _made_by_the_rank(_config: PodConfig) -> None:
+    """Nothing: GuidedWorker makes the change, on its runner, once it has a model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +42,7 @@ class LedgerEntry:
     Parameters
     ----------
     name
-        Short and stable: shows in the resource's status.patches; `seams.SEAMS` has where it holds on to vLLM.
+        Short and stable: shows in the resource's status.patches.
     why
         What breaks without it.
     goes_when
@@ -46,27 +51,16 @@ class LedgerEntry:
         Makes the change. Raises PatchSkippedError where it is not wanted, anything else where it fails.
     upstream
         Link to vLLM's issue or pull request; "": there is none.
+    ranks_only
+        Not wanted in a pod with placement Scheduler.
     """
 
     name: str
     why: str
     goes_when: str
-    apply: Callable[[PodConfig], None]
+    apply: Callable[[PodConfig], None] = _made_by_the_rank
     upstream: str = ""
-
-
-def skip_unless_rank(config: PodConfig) -> None:
-    """Leave vLLM as it is in a pod with placement Scheduler.
-
-    Raises
-    ------
-    PatchSkippedError
-        This is such a pod.
-    """
-    if config.guided_decoding.placement != "Rank":
-        raise PatchSkippedError(
-            "guidedDecoding.placement is Scheduler: vLLM's scheduler serves guided requests"
-        )
+    ranks_only: bool = True
 
 
 def all_entries() -> list[LedgerEntry]:
@@ -99,6 +93,8 @@ def applied() -> list[Patch]:
 
 
 def _apply(entry: LedgerEntry, config: PodConfig) -> Patch:
+    if entry.ranks_only and config.guided_decoding.placement != "Rank":
+        return Patch(name=entry.name, state="Skipped", reason=_SCHEDULER)
     try:
         entry.apply(config)
     except PatchSkippedError as reason:
@@ -113,4 +109,4 @@ def _unimportable(module: str, error: Exception) -> LedgerEntry:
     def fail(_config: PodConfig) -> None:
         raise error
 
-    return LedgerEntry(name=module, why="", goes_when="", apply=fail)
+    return LedgerEntry(name=module, why="", goes_when="", apply=fail, ranks_only=False)

@@ -14,12 +14,11 @@ import pytest
 from devtools import tinymodel
 
 from guided_contract import names
-from guided_contract.config import GuidedDecodingConfig, PodConfig
+from guided_contract.config import PodConfig
 from guided_contract.heartbeat import Heartbeats, core_slot
 from guided_contract.wire import Hello, Ticket
-from guided_engine.compat import core, core_liveness, cpu, runner
+from guided_engine.compat import core_liveness, cpu, runner
 from guided_engine.compat.runner import ENDS_ATTRIBUTE
-from guided_engine.ledger import PatchSkippedError
 from guided_engine.ranks.tickets import ticket_of
 from support.engine import pod_config, wait_until
 from support.fake_service import FakeService
@@ -163,13 +162,6 @@ class TestEnds:
         setattr(output, ENDS_ATTRIBUTE, {"r": "sequence_dead_end"})
         assert getattr(pickle.loads(pickle.dumps(output)), ENDS_ATTRIBUTE) == {"r": "sequence_dead_end"}
         assert not hasattr(EMPTY_MODEL_RUNNER_OUTPUT, ENDS_ATTRIBUTE)
-
-
-def test_nothing_is_changed_under_scheduler_placement(tmp_path: Path) -> None:
-    pod = pod_config(tmp_path, model="/nowhere", guided_decoding=GuidedDecodingConfig(placement="Scheduler"))
-    for change in (core.detach_grammar, core.end_sequences):
-        with pytest.raises(PatchSkippedError, match="Scheduler"):
-            change(pod)
 
 
 class IdleScheduler:

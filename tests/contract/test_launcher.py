@@ -124,11 +124,10 @@ def test_launcher_introduces_itself(launch: Launch) -> None:
         assert hello.versions["vllm"] == SUPPORTED
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_signal_ends_everything_with_the_childs_code(launch: Launch, number: signal.Signals) -> None:
+def test_signal_ends_everything_with_the_childs_code(launch: Launch) -> None:
     launched = launch("--exit", "7")
     pids = launched.said["pids"]
-    os.kill(launched.process.pid, number)
+    os.kill(launched.process.pid, signal.SIGTERM)
     wait_until(lambda: not launched.process.is_running())
     assert launched.exit_code == 7
     assert not any(map(is_alive, pids))
@@ -154,11 +153,9 @@ def test_exit_code_is_passed_on(launch: Launch, code: str, seen: int) -> None:
     assert not any(map(is_alive, pids))
 
 
-@pytest.mark.parametrize(
-    "options", [[], ["--deaf"], ["--setsid"]], ids=["plain", "deaf to TERM", "own session"]
-)
-def test_killed_api_server_leaves_nobody(launch: Launch, options: list[str]) -> None:
-    launched = launch(*options)
+@pytest.mark.parametrize("option", ["--deaf", "--setsid"], ids=["deaf to TERM", "own session"])
+def test_killed_api_server_leaves_nobody(launch: Launch, option: str) -> None:
+    launched = launch(option)
     pids = launched.said["pids"]
     assert all(map(is_alive, pids))
     os.kill(pids[0], signal.SIGKILL)
@@ -268,22 +265,10 @@ def test_hanging_api_server_is_not_live(launch: Launch) -> None:
         os.kill(launched.said["pids"][0], signal.SIGCONT)
 
 
-def test_threads_follow_the_cpus(launch: Launch) -> None:
-    env = launch(tensor_parallel=2, env={"VLLM_TARGET_DEVICE": "cpu"}).said["env"]
-    assert len(env["VLLM_CPU_OMP_THREADS_BIND"].split("|")) == 2
-
-
-def test_threads_chosen_by_the_user_stay(launch: Launch) -> None:
-    chosen = {"VLLM_TARGET_DEVICE": "cpu", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": "3"}
-    env = launch(tensor_parallel=2, env=chosen).said["env"]
-    assert {name: env[name] for name in chosen} == chosen
-
-
 @pytest.mark.parametrize(
     ("config", "args", "message"),
     [
         (None, ["--"], "GUIDEDMODEL_CONFIG"),
-        ("{", ["--"], "config.json"),
         ('{"name": 1}', ["--"], "name"),
         ("", [], "usage"),
     ],

@@ -38,10 +38,6 @@ time.sleep(60)
 
 
 class TestLink:
-    @pytest.fixture(autouse=True)
-    def quick(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(service_link, "MAX_DELAY_S", 0.1)
-
     @pytest.fixture
     def path(self, tmp_path: Path) -> Path:
         return tmp_path / "service.sock"
@@ -125,8 +121,27 @@ class TestLink:
                     got = [one.request_id for one in service.received(Failed)]
                     assert got == [*(["early"] if life == 0 else []), f"{life} a", f"{life} b"]
                 link.send(Failed(request_id="lost with the connection, or sent", code="c"))
-                wait_until(lambda: link._welcomed is None)
+                wait_until(lambda: not link.connection.established.is_set())
                 link._unsent.clear()
+
+    def test_no_message_is_lost_when_the_service_goes_while_the_rank_loads(self, path: Path) -> None:
+        loading, gone = threading.Event(), threading.Event()
+
+        def answer(_message: Any) -> None:
+            loading.set()
+            gone.wait(30)
+
+        with FakeService(path) as service, self.linked(path, answer) as link:
+            wait_until(lambda: service.peers("rank"))
+            service.peers("rank")[0].send(Load(key="k", backend="guidance", spec="s"))
+            assert loading.wait(30)
+            service.stop()
+            for number in range(3):
+                link.send(Failed(request_id=str(number), code="c"))
+            service.start()
+            gone.set()
+            service.wait_for(Failed, lambda one: one.request_id == "2")
+            assert [one.request_id for one in service.received(Failed)] == ["0", "1", "2"]
 
     def test_sending_never_waits_and_is_bounded(self, path: Path) -> None:
         with self.linked(path, lambda _: None) as link:

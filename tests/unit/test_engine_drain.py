@@ -16,9 +16,11 @@ from guided_engine import ledger
 from guided_engine.admission import draining, middleware
 from guided_engine.admission.gate import Gate
 from guided_engine.admission.service_client import GrammarClient
-from guided_engine.launcher.drain import Drain, connections, live, wait
+from guided_engine.launcher import drain
+from guided_engine.launcher.drain import connections, live, wait
 from guided_engine.telemetry import Telemetry
 from support.collectors import eventually
+from support.played import played
 
 LAG_S = 0.2
 IDLE_S = 1.0
@@ -54,11 +56,14 @@ def test_the_kernel_knows_connections_that_nobody_has_accepted() -> None:
         ([1.0], 5.0),
     ],
 )
-def test_it_is_over_when_proxies_know_and_nobody_came_for_a_while(looks: list[float], over_s: float) -> None:
-    drain = Drain(lag_s=5.0, started_s=100.0)
-    times = [tick / 10 for tick in range(200)]
-    over = next(now for now in times if drain.is_over(int(now in looks), 100.0 + now))
-    assert over == pytest.approx(over_s)
+@played
+async def test_it_is_over_when_proxies_know_and_nobody_came_for_a_while(
+    looks: list[float], over_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = asyncio.get_running_loop().time
+    monkeypatch.setattr(drain, "connections", lambda _port: round(clock(), 1) in looks)
+    await wait(DrainConfig(timeout_s=60, endpoint_lag_s=5), 8000)
+    assert clock() == pytest.approx(over_s, abs=0.11)
 
 
 async def test_the_drain_ends_at_its_deadline() -> None:

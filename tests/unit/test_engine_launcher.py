@@ -76,6 +76,17 @@ def test_only_a_quota_below_the_cpus_limits() -> None:
     assert not Cpus((0, 1)).limited
 
 
+@pytest.mark.parametrize(
+    ("chosen", "binding"),
+    [({}, "0|1"), ({"VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": "3"}, "nobind")],
+)
+def test_threads_follow_the_cpus_unless_the_user_chose(chosen: dict[str, str], binding: str) -> None:
+    env = {"VLLM_TARGET_DEVICE": "cpu", **chosen}
+    told = plan(pod(tensor_parallel=2), (), env, Cpus((0, 1, 2, 3), quota=2), ("x",)).env
+    assert told["VLLM_CPU_OMP_THREADS_BIND"] == binding
+    assert told["OMP_NUM_THREADS"] == chosen.get("OMP_NUM_THREADS", "1")
+
+
 def core(steps: int, busy: int) -> list[Beat]:
     return [Beat(1, 0, steps, 0, busy), Beat(2, 0, steps, 0, 0)]
 

@@ -18,14 +18,13 @@ from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HEADER_VALUE_RE
 
 from guided_contract import records, wire
-from guided_contract.config import GuidedDecodingConfig, PodConfig, TelemetryConfig
+from guided_contract.config import PodConfig, TelemetryConfig
 from guided_contract.errors import ErrorCode, GuidedError
 from guided_engine import ledger
 from guided_engine.admission import identifiers, middleware
 from guided_engine.admission.exchange import current
 from guided_engine.admission.gate import Gate
 from guided_engine.admission.service_client import GrammarClient
-from guided_engine.compat import api, api_ends, refusals, tools, validators
 from guided_engine.telemetry import Telemetry
 from support.engine import structured_outputs
 
@@ -484,20 +483,6 @@ class TestIdentifiers:
     @pytest.mark.parametrize("sent", ["x" * 200, "caf\u00e9", ""])
     def test_an_id_that_cannot_be_told_back_is_not_taken(self, sent: str) -> None:
         assert not identifiers.given([(b"x-request-id", sent.encode("latin-1"))])
-
-
-@pytest.mark.parametrize(
-    "entry",
-    [*api.ENTRIES, *api_ends.ENTRIES, *refusals.ENTRIES, *tools.ENTRIES, *validators.ENTRIES],
-    ids=lambda entry: entry.name,
-)
-def test_scheduler_placement_changes_nothing(entry: ledger.LedgerEntry) -> None:
-    scheduler = GuidedDecodingConfig(placement="Scheduler")
-    pod = PodConfig(
-        name="t", model="m", tokenizer="m", served_name="m", run_dir="/nowhere", guided_decoding=scheduler
-    )
-    with pytest.raises(ledger.PatchSkippedError, match="Scheduler"):
-        entry.apply(pod)
 
 
 @pytest.mark.parametrize("stream", [False, True])

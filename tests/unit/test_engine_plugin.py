@@ -6,15 +6,14 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from guided_contract import config, names, records
-from guided_contract.compatibility import SUPPORTED_VLLM
-from guided_contract.config import PodConfig
+from guided_contract.config import GuidedDecodingConfig, PodConfig
 from guided_engine import ledger, plugin, versions
 from guided_engine.compat import cpu
 from guided_engine.ledger import LedgerEntry, PatchSkippedError
-from guided_engine.seams import SEAMS
 from guided_engine.telemetry import Telemetry
 
 POD = PodConfig(name="t", model="m", tokenizer="m", served_name="m", run_dir="/nowhere")
@@ -71,11 +70,14 @@ def test_the_ledger_stays_short() -> None:
     assert len(of_cpu) <= 5
 
 
-def test_every_entry_of_the_ledger_holds_for_every_supported_vllm() -> None:
-    assert set(SEAMS) == {version.rpartition(".")[0] for version in SUPPORTED_VLLM}
-    for places in SEAMS.values():
-        assert list(places) == [entry.name for entry in ledger.all_entries()]
-        assert all(places.values())
+def test_scheduler_placement_leaves_decoding_to_vllm() -> None:
+    of_ranks, calls = entry("of ranks")
+    scheduler = GuidedDecodingConfig(placement="Scheduler")
+    (outcome,) = ledger.apply_all([of_ranks], msgspec.structs.replace(POD, guided_decoding=scheduler))
+    assert (outcome.state, calls) == ("Skipped", [])
+    assert "Scheduler" in outcome.reason
+    others = {entry.name for entry in ledger.all_entries() if not entry.ranks_only}
+    assert others == {"core-presence", "draft-model-passes", *(entry.name for entry in cpu.ENTRIES)}
 
 
 def test_a_module_that_cannot_be_imported_shows(monkeypatch: pytest.MonkeyPatch) -> None:

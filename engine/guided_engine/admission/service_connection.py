@@ -30,6 +30,8 @@ class ServiceConnection:
         Called with each message after Welcome.
     lost
         Called when an established connection has ended.
+    welcomed
+        Called when a connection is established.
     """
 
     def __init__(
@@ -38,11 +40,13 @@ class ServiceConnection:
         hello: Callable[[], wire.Hello],
         receive: Receiver,
         lost: Callable[[], None] = lambda: None,
+        welcomed: Callable[[], None] = lambda: None,
     ) -> None:
         self._path = path
         self._hello = hello
         self._receive = receive
         self._lost = lost
+        self._welcomed = welcomed
         self._writer: asyncio.StreamWriter | None = None
         self.established = asyncio.Event()
 
@@ -63,7 +67,7 @@ class ServiceConnection:
             attempt += 1
 
     def send(self, message: wire.Message) -> bool:
-        """Queue a message on the established connection; False: there is none, and it is lost.
+        """Queue a message on the established connection; False: there is none any more, and it is lost.
 
         Raises
         ------
@@ -74,7 +78,7 @@ class ServiceConnection:
         if self._writer is None or not self.established.is_set():
             return False
         self._writer.write(data)
-        return True
+        return not self._writer.is_closing()  # it closes by a write to a peer that has gone
 
     async def _serve(self) -> NoReturn:
         reader, self._writer = await asyncio.open_unix_connection(str(self._path))
@@ -84,8 +88,10 @@ class ServiceConnection:
         if not isinstance(welcome, wire.Welcome):
             raise wire.WireError(f"expected Welcome, got {type(welcome).__name__}")
         self.established.set()
-        while True:
+        self._welcomed()
+        while not self._writer.is_closing():  # nor what has come and waits, once an answer cannot go
             self._receive(wire.decode_service_message(await wire.read(reader)))
+        raise EOFError
 
     def _drop(self) -> None:
         if self._writer is not None:

@@ -14,13 +14,12 @@ from guided_engine.admission.constraints import asks_for_grammar
 from guided_engine.admission.gate import Admitted, Gate, process_gate
 from guided_engine.compat import api_reasoning
 from guided_engine.compat.api_ends import ADMITTED, end, error_of
-from guided_engine.ledger import LedgerEntry, skip_unless_rank
+from guided_engine.ledger import LedgerEntry
 
 AddRequest = Callable[..., Awaitable[Any]]
 
 
-def _apply_admission(config: PodConfig) -> None:
-    skip_unless_rank(config)
+def _apply_admission(_config: PodConfig) -> None:
     from vllm.v1.engine.async_llm import AsyncLLM  # noqa: PLC0415 - see compat/__init__.py
 
     AsyncLLM.add_request = _admitting(AsyncLLM.add_request)

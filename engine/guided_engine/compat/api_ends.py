@@ -9,7 +9,7 @@ from guided_contract import wire
 from guided_contract.config import PodConfig
 from guided_contract.errors import ErrorCode, GuidedError
 from guided_engine.admission.exchange import SequenceEnd
-from guided_engine.ledger import LedgerEntry, skip_unless_rank
+from guided_engine.ledger import LedgerEntry
 
 if TYPE_CHECKING:
     from guided_engine.admission.gate import Admitted
@@ -22,8 +22,7 @@ RETRY_AFTER_S: Final = 1.0  # another replica may take it at once
 _aborts: Final[set[asyncio.Task[None]]] = set()  # the loop holds its tasks weakly
 
 
-def _apply(config: PodConfig) -> None:
-    skip_unless_rank(config)
+def _apply(_config: PodConfig) -> None:
     from vllm.v1.engine.async_llm import AsyncLLM  # noqa: PLC0415 - see compat/__init__.py
     from vllm.v1.engine.output_processor import (  # noqa: PLC0415 - see compat/__init__.py
         OutputProcessor,

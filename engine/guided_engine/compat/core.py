@@ -9,7 +9,7 @@ from guided_contract.errors import ErrorCode
 from guided_contract.names import TICKET_ARG
 from guided_engine.compat import core_liveness
 from guided_engine.compat.runner import ENDS_ATTRIBUTE, INVALID_ATTRIBUTE
-from guided_engine.ledger import LedgerEntry, skip_unless_rank
+from guided_engine.ledger import LedgerEntry
 from guided_engine.ranks.tickets import ticket_of
 
 
@@ -17,9 +17,8 @@ class NotAdmittedError(Exception):
     """A guided request reached the engine core without a ticket."""
 
 
-def detach_grammar(config: PodConfig) -> None:
+def detach_grammar(_config: PodConfig) -> None:
     """Replace `grammar_init`: an admitted request loses its grammar here, another ends without a token."""
-    skip_unless_rank(config)
     from vllm.v1.request import RequestStatus  # noqa: PLC0415 - vLLM is imported only where it is changed
     from vllm.v1.structured_output import StructuredOutputManager  # noqa: PLC0415 - see above
 
@@ -57,12 +56,11 @@ def _report_reasoning(request: Any) -> None:
         sampling.extra_args = {**arguments, TICKET_ARG: {**arguments[TICKET_ARG], **told}}
 
 
-def end_sequences(config: PodConfig) -> None:
+def end_sequences(_config: PodConfig) -> None:
     """Wrap `update_from_output`: a request that a rank names ends alone, as an error with its code.
 
     What its grammar forbade of a step's drafts is no proposal, as where the scheduler has the grammar.
     """
-    skip_unless_rank(config)
     from vllm.v1.core.sched.scheduler import Scheduler  # noqa: PLC0415 - see above
 
     original = Scheduler.update_from_output
@@ -136,5 +134,6 @@ ENTRIES: Final = (
         "numTokens Auto: vLLM's schedule of draft tokens does not follow what steps take",
         goes_when="vLLM reports steps and liveness of its engine core, and chooses draft tokens by load",
         apply=core_liveness.show_presence,
+        ranks_only=False,
     ),
 )

@@ -8,7 +8,7 @@ import logging
 import time
 from collections import Counter, deque
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from guided_contract.config import PodConfig
 from guided_contract.records import MOST_WORD, DraftTokens
@@ -17,14 +17,6 @@ from guided_engine.telemetry import Telemetry
 
 _PERIOD_S: Final = 1.0  # between two records
 _log = logging.getLogger("guided_engine")
-
-
-class _Scheduled(NamedTuple):
-    """A step in flight."""
-
-    output: Any  # vLLM's SchedulerOutput
-    began_s: float
-    steady: int | None  # draft tokens that it verifies and that it proposes; None: they differ
 
 
 def choose_drafts(scheduler: Any, config: PodConfig, engine: int) -> None:
@@ -41,14 +33,9 @@ def choose_drafts(scheduler: Any, config: PodConfig, engine: int) -> None:
 
 
 class DraftsByLoad:
-    """Times a scheduler's steps, and chooses its numbers of draft tokens.
+    """Times a scheduler's steps by `clock`, in seconds, and chooses its numbers of draft tokens.
 
-    Parameters
-    ----------
-    send
-        Takes a record; must not block.
-    clock
-        Returns seconds.
+    `send` takes a record, and must not block.
 
     Raises
     ------
@@ -70,11 +57,13 @@ class DraftsByLoad:
         if settings.speculative_config.enable_adaptive_verification:
             raise ValueError("verification is adaptive")
         self._scheduler, self._own = scheduler, own
-        self._controller: Controller | None = Controller(own)
+        self._controller, self._is_choosing = Controller(own), True
         self._engine, self._send, self._clock = engine, send, clock
         # What the latest steps proposed: a sequence's drafts are verified so many steps later as stages are.
         self._proposed: deque[int] = deque(maxlen=1 + settings.parallel_config.pipeline_parallel_size)
-        self._flying: deque[_Scheduled] = deque(maxlen=64)
+        # Steps in flight, by identity: vLLM's output, when it began, and how many draft tokens it verifies
+        # and proposes; None: they differ.
+        self._flying: dict[int, tuple[Any, float, int | None]] = {}
         self._done_s = self._sent_s = clock()
         self._is_busy = False  # since the latest step was done
         self._told = (0, 0)  # changes and trials
@@ -97,18 +86,17 @@ class DraftsByLoad:
             return outputs
 
         scheduler.schedule, scheduler.update_from_output = timed_schedule, timed_update
-        if self._controller is not None:
-            scheduler.dynamic_sd_lookup = self._controller.lookup
+        scheduler.dynamic_sd_lookup = self._controller.lookup
         _tell_none(self._send, self._engine, "")  # what the sidecar knows is of an engine before
 
     def _guarded(self, act: Callable[..., None], *arguments: Any) -> None:
-        if self._controller is None:
+        if not self._is_choosing:
             return
         try:
             act(*arguments)
         except Exception as error:  # noqa: BLE001 - whatever it is, requests are to go on
             _log.exception("guidedmodel: numTokens Auto failed; vLLM goes on with its own schedule")
-            self._controller = None
+            self._is_choosing = False
             self._flying.clear()
             self._scheduler.dynamic_sd_lookup = self._own
             _tell_none(self._send, self._engine, f"numTokens Auto ended by a fault: {type(error).__name__}")
@@ -120,23 +108,19 @@ class DraftsByLoad:
         self._proposed.append(output.num_spec_tokens_to_schedule)
         # Steps between belong to other batches, which may have another number.
         is_steady = len(self._proposed) == self._proposed.maxlen and self._proposed[0] == self._proposed[-1]
-        self._flying.append(_Scheduled(output, began_s, self._proposed[-1] if is_steady else None))
+        self._flying[id(output)] = output, began_s, self._proposed[-1] if is_steady else None
 
     def _measure(self, output: Any, sampled: Any) -> None:
-        """Take in a step whose tokens have come."""
-        if not output.total_num_scheduled_tokens:  # nor was it noted; steps behind it are in flight
-            return
+        """Take in a step whose tokens have come, if it was noted."""
         now_s = self._clock()
-        scheduled = self._of(output)
-        if scheduled is None or self._controller is None:
+        _, began_s, steady = self._flying.pop(id(output), (None, None, None))
+        if began_s is None:
             return
         # An idle device begins when a step is scheduled, a busy one when the step before is done.
-        took_s = now_s - (self._done_s if self._is_busy else max(self._done_s, scheduled.began_s))
+        took_s = now_s - (self._done_s if self._is_busy else max(self._done_s, began_s))
         self._done_s = now_s
         drafts, tokens = output.scheduled_spec_decode_tokens, sampled.sampled_token_ids
-        verified = scheduled.steady
-        if verified is None:
-            verified = max(map(len, drafts.values()), default=0)
+        verified = max(map(len, drafts.values()), default=0) if steady is None else steady
         accepted: Counter[int] = Counter()
         has_prompts = not tokens
         for request_id, number in output.num_scheduled_tokens.items():
@@ -144,25 +128,16 @@ class DraftsByLoad:
                 has_prompts = True
             elif tokens and (own := tokens[sampled.req_id_to_index[request_id]]):
                 accepted[min(len(own) - 1, verified)] += 1
-        is_clean = scheduled.steady is not None and not has_prompts
+        is_clean = steady is not None and not has_prompts
         batch = len(output.num_scheduled_tokens)
         self._controller.take(Step(batch, verified, took_s if is_clean else None, accepted))
         if now_s - self._sent_s >= _PERIOD_S:
             self._tell(batch, now_s)
 
-    def _of(self, output: Any) -> _Scheduled | None:
-        if all(scheduled.output is not output for scheduled in self._flying):
-            return None  # scheduled before there was anybody to note it
-        while (scheduled := self._flying.popleft()).output is not output:
-            pass
-        return scheduled
-
     def _end(self) -> None:
         self._is_busy = bool(self._scheduler.get_num_unfinished_requests())
 
     def _tell(self, batch: int, now_s: float) -> None:
-        if self._controller is None:
-            return
         changes, trials = self._told
         self._told = self._controller.changes, self._controller.trials
         self._sent_s = now_s

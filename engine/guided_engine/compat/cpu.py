@@ -7,9 +7,9 @@ from guided_contract.config import PodConfig
 from guided_engine.ledger import LedgerEntry, PatchSkippedError
 
 
-def keep_async_scheduling(_config: PodConfig) -> None:
+def keep_async_scheduling(config: PodConfig) -> None:
     """Make the CPU platform leave `async_scheduling` as it was decided for every platform."""
-    platform = _cpu_platform()
+    platform = _cpu_platform(config)
     original = platform.check_and_update_config.__func__
 
     def check_and_update_config(cls: Any, vllm_config: Any) -> None:
@@ -20,13 +20,13 @@ def keep_async_scheduling(_config: PodConfig) -> None:
     platform.check_and_update_config = classmethod(check_and_update_config)
 
 
-def fork_processes(_config: PodConfig) -> None:
+def fork_processes(config: PodConfig) -> None:
     """Make the CPU platform fork engine core and ranks, as every other platform does, where that is safe.
 
     It spawns them so that each rank gets OpenMP settings of its own before it loads torch. Where ranks are
     bound to no CPU and have one thread each, there are none to give, and no thread pool for a fork to lose.
     """
-    platform = _cpu_platform()
+    platform = _cpu_platform(config)
     original = platform.check_and_update_config.__func__
 
     def check_and_update_config(cls: Any, vllm_config: Any) -> None:
@@ -38,9 +38,9 @@ def fork_processes(_config: PodConfig) -> None:
     platform.check_and_update_config = classmethod(check_and_update_config)
 
 
-def keep_expanded_values(_config: PodConfig) -> None:
+def keep_expanded_values(config: PodConfig) -> None:
     """Make the CPU stand-in of the rejection sampler's expand kernel write to the tensor it was given."""
-    _cpu_platform()
+    _cpu_platform(config)
     from vllm.utils import cpu_triton_utils  # noqa: PLC0415 - vLLM is imported only where it is changed
 
     # Looked up by name when a worker registers its kernels, right after it has called the plugins.
@@ -65,9 +65,9 @@ def expand(  # noqa: PLR0913, PLR0917 - the kernel's own signature
     output.copy_(values.repeat_interleave(counts, output_size=output.shape[0]))
 
 
-def keep_no_rows(_config: PodConfig) -> None:
+def keep_no_rows(config: PodConfig) -> None:
     """Make top_k leave a step alone that has no row to restrict."""
-    _cpu_platform()
+    _cpu_platform(config)
     from vllm.v1.sample.ops import topk_topp_sampler as sampler  # noqa: PLC0415 - see above
 
     original = sampler.apply_top_k_only
@@ -76,11 +76,6 @@ def keep_no_rows(_config: PodConfig) -> None:
         return original(logits, k) if k.numel() else logits
 
     sampler.apply_top_k_only = apply_top_k_only
-
-
-def rewind_generators(_config: PodConfig) -> None:
-    """Say that seeded requests may come in chunks; the change itself is `rewind`, for a runner once made."""
-    _cpu_platform()
 
 
 def rewind(runner: Any) -> None:
@@ -116,7 +111,7 @@ def rewind(runner: Any) -> None:
     runner._sample, runner._bookkeeping_sync = rewound, kept  # noqa: SLF001 - the change
 
 
-def _cpu_platform() -> Any:
+def _cpu_platform(_config: PodConfig) -> Any:
     """Return vLLM's CPU platform class.
 
     Raises
@@ -137,6 +132,7 @@ ENTRIES: Final = (
         why="the CPU platform turns async scheduling off, also where it is asked for",
         goes_when="the CPU platform honours --async-scheduling",
         apply=keep_async_scheduling,
+        ranks_only=False,
     ),
     LedgerEntry(
         name="cpu-fork",
@@ -144,6 +140,7 @@ ENTRIES: Final = (
         "most of what starting a small model takes",
         goes_when="the CPU platform forks where it has no OpenMP settings to give to a rank",
         apply=fork_processes,
+        ranks_only=False,
     ),
     LedgerEntry(
         name="cpu-expand-kernel",
@@ -151,6 +148,7 @@ ENTRIES: Final = (
         "so a draft model with async scheduling samples with the wrong temperatures",
         goes_when="_expand_kernel_impl copies its result back, as its neighbours do",
         apply=keep_expanded_values,
+        ranks_only=False,
     ),
     LedgerEntry(
         name="cpu-top-k-without-rows",
@@ -158,12 +156,14 @@ ENTRIES: Final = (
         "asks for the largest of no k, so the engine core dies",
         goes_when="apply_top_k_only takes no rows",
         apply=keep_no_rows,
+        ranks_only=False,
     ),
     LedgerEntry(
         name="cpu-seeds-in-chunks",
         why="in a step that takes a part of a seeded request's prompt, Model Runner V1 sets back its "
         "generator's offset, which a CPU's generator has not, so the engine core dies",
         goes_when="_bookkeeping_sync sets back a CPU's generator by its state, or V1 is gone",
-        apply=rewind_generators,
+        apply=_cpu_platform,
+        ranks_only=False,
     ),
 )

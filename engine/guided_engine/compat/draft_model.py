@@ -2,12 +2,7 @@
 
 from typing import Any, Final
 
-from guided_contract.config import PodConfig
 from guided_engine.ledger import LedgerEntry
-
-
-def say(_config: PodConfig) -> None:
-    """Say that the draft model follows its steps; the change is `follow_steps`, for a runner once made."""
 
 
 def follow_steps(runner: Any) -> None:
@@ -50,6 +45,6 @@ ENTRIES: Final = (
         "draft tokens, or for none, and their proposals are dropped: disableAbove and numTokens Auto save "
         "nothing of them",
         goes_when="StandaloneARSpeculator.propose reads num_speculative_tokens, as EAGLE's does",
-        apply=say,
+        ranks_only=False,
     ),
 )

@@ -10,11 +10,10 @@ from guided_contract.names import GRAMMAR_ARG
 from guided_engine.admission import request_processors
 from guided_engine.admission.constraints import kind_of
 from guided_engine.compat.tools import is_forced, may_answer_instead
-from guided_engine.ledger import LedgerEntry, skip_unless_rank
+from guided_engine.ledger import LedgerEntry
 
 
 def _apply(config: PodConfig) -> None:
-    skip_unless_rank(config)
     from vllm.entrypoints.openai.chat_completion.protocol import (  # noqa: PLC0415 - see compat/__init__.py
         ChatCompletionRequest,
     )

@@ -8,11 +8,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from guided_contract.config import PodConfig
 from guided_contract.errors import ErrorCode
 from guided_contract.names import GRAMMAR_ARG
 from guided_contract.wire import Failed
-from guided_engine.ledger import LedgerEntry, skip_unless_rank
+from guided_engine.ledger import LedgerEntry
 from guided_engine.ranks.step import Arrival, Masks, Plan, ReadFaults, ReadSampled, RowFault
 from guided_engine.ranks.tickets import ticket_of
 
@@ -236,11 +235,6 @@ def _is_guided(params: Any) -> bool:
     return True
 
 
-def _apply(config: PodConfig) -> None:
-    """Say that the ranks own the masks; the change itself is GuidedWorker's, when its model is loaded."""
-    skip_unless_rank(config)
-
-
 ENTRIES: Final = (
     LedgerEntry(
         name="rank-masks",
@@ -248,6 +242,5 @@ ENTRIES: Final = (
         "sampling under async scheduling; GuidedWorker gives each rank a matcher per sequence",
         upstream="https://github.com/vllm-project/vllm/pull/24300",
         goes_when="vLLM has a worker-side interface for grammar masks",
-        apply=_apply,
     ),
 )

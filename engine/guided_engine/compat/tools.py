@@ -13,15 +13,14 @@ from typing import Any, Final
 
 from guided_contract.config import PodConfig
 from guided_contract.errors import ErrorCode, GuidedError
-from guided_engine.ledger import LedgerEntry, skip_unless_rank
+from guided_engine.ledger import LedgerEntry
 from guided_grammar.json_schema import subschemas
 
 # OpenAI's meaning of a function without parameters, and upstream's own where it has no structural tag.
 _NO_PARAMETERS: Final = {"type": "object", "properties": {}}
 
 
-def _apply(config: PodConfig) -> None:
-    skip_unless_rank(config)
+def _apply(_config: PodConfig) -> None:
     from vllm.parser.abstract_parser import DelegatingParser  # noqa: PLC0415 - see compat/__init__.py
     from vllm.parser.engine import parser_engine  # noqa: PLC0415 - as above
     from vllm.tool_parsers import structural_tag_registry, utils  # noqa: PLC0415 - as above

@@ -10,11 +10,10 @@ from typing import Any, Final, NoReturn
 
 from guided_contract.config import PodConfig
 from guided_contract.errors import ErrorCode, GuidedError
-from guided_engine.ledger import LedgerEntry, skip_unless_rank
+from guided_engine.ledger import LedgerEntry
 
 
-def _apply(config: PodConfig) -> None:
-    skip_unless_rank(config)
+def _apply(_config: PodConfig) -> None:
     _replace_validators()
     _replace_tool_grammars()
 

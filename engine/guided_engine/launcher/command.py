@@ -12,7 +12,6 @@ from typing import Final
 from guided_contract import names, otel_variables
 from guided_contract.combinations.row import METHODS, NGRAM_ON_CPU
 from guided_contract.config import PodConfig
-from guided_contract.otel_environment import exporter_word
 from guided_engine import versions
 from guided_engine.cpus import Cpus
 
@@ -21,16 +20,19 @@ API_SERVER: Final = (sys.executable, "-m", "vllm.entrypoints.openai.api_server")
 API_SERVERS: Final = (sys.executable, "-m", "guided_engine.compat.serve")
 _COUNT: Final = re.compile(r"(--api[-_]server[-_]count|-asc)(=.*)?")
 WORKER_CLASS: Final = "guided_engine.worker.GuidedWorker"
-# Of errors that llguidance makes as it goes: half of a compile's time, where RUST_BACKTRACE is set.
-_QUIET: Final = {"RUST_LIB_BACKTRACE": "0"}
+_DEFAULTS: Final = {
+    # Of errors that llguidance makes as it goes: half of a compile's time, where RUST_BACKTRACE is set.
+    "RUST_LIB_BACKTRACE": "0",
+    # Seconds for a batch of spans, for which vLLM's exit waits: the SDK's own are 10, and the launcher kills
+    # after 20.
+    "OTEL_EXPORTER_OTLP_TIMEOUT": "3",
+}
 # How long ranks wait for one another, at first and once they have loaded (torch: 600 s by NCCL, 1,800 s
 # by gloo), and API servers for the engines (vLLM: 600 s). The startup probe is to be what ends a start.
 _DEADLINES: Final = ("--distributed-timeout-seconds", "--cpu-distributed-timeout-seconds")
 _READY: Final = "VLLM_ENGINE_READY_TIMEOUT_S"
 _SPECULATION: Final = "--speculative-config"  # written by the operator alone
 _TRACES: Final = "--otlp-traces-endpoint"
-_TRACES_TIMEOUT: Final = "OTEL_EXPORTER_OTLP_TRACES_TIMEOUT"
-_TRACES_TIMEOUT_S: Final = "3"  # for a batch; the SDK's own are 10, and the launcher kills after 20
 MIDDLEWARE: Final = "guided_engine.admission.middleware.AdmissionMiddleware"
 
 
@@ -69,8 +71,8 @@ def plan(
     start_s = str(ceil(pod.probes.startup_timeout_s))
     # Before the user's own, which win.
     deadlines = () if unsupported else tuple(word for name in _DEADLINES for word in (name, start_s))
-    told = _brief(otel_variables.environment(pod, env))
-    child_env = {**_QUIET, _READY: start_s, **told, names.ENV_BOOT: boot, **_threads(pod, env, cpus)}
+    told = otel_variables.environment(pod, env)
+    child_env = {**_DEFAULTS, _READY: start_s, **told, names.ENV_BOOT: boot, **_threads(pod, env, cpus)}
     argv = (*program, *deadlines, *_for_this_build(args, env), *ours, *_traces(pod), *_group(pod, env))
     return EngineCommand(argv, child_env, boot, unsupported)
 
@@ -90,12 +92,6 @@ def _traces(pod: PodConfig) -> tuple[str, ...]:
     """Return where vLLM sends its own spans: to the collector, beside the sidecar's."""
     url = otel_variables.traces_url(pod.telemetry)
     return () if url is None else (_TRACES, url)
-
-
-def _brief(env: Mapping[str, str]) -> dict[str, str]:
-    """Bound how long vLLM's exit waits for a silent collector, where nobody says another time."""
-    said = exporter_word(env, "TIMEOUT")
-    return dict(env) if said else {**env, _TRACES_TIMEOUT: _TRACES_TIMEOUT_S}
 
 
 def _group(pod: PodConfig, env: Mapping[str, str]) -> tuple[str, ...]:

@@ -7,9 +7,7 @@ that is being sent, an answer that has not arrived.
 import asyncio
 import contextlib
 import logging
-import math
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -28,33 +26,20 @@ _KNOCK_S: Final = 0.5
 _ANSWER_S: Final = 5.0
 
 
-@dataclass(slots=True)
-class Drain:
-    """Follows the connections of a server that gets no new work from `started_s` on, monotonic seconds.
-
-    For `lag_s` new requests may still arrive, until every proxy knows.
-    """
-
-    lag_s: float
-    started_s: float
-    _busy_s: float = -math.inf
-
-    def is_over(self, connections: int, now_s: float) -> bool:
-        """Return whether the server has drained: no live connections now, and no new ones expected."""
-        if connections:
-            self._busy_s = now_s
-        silent_s = now_s - max(self._busy_s, self.started_s)
-        return now_s - self.started_s >= self.lag_s and silent_s >= min(self.lag_s, _SILENCE_S)
-
-
 async def wait(config: DrainConfig, port: int) -> None:
-    """Return when the server at `port` has drained, or the drain's timeout is over."""
-    drain = Drain(config.endpoint_lag_s, time.monotonic())
+    """Return when the server at `port` has drained, or the drain's timeout is over.
+
+    It has when the endpoints' lag is over, in which new requests may still arrive, and nobody has been
+    connected for a while.
+    """
+    clock, lag_s = asyncio.get_running_loop().time, config.endpoint_lag_s
+    begun_s = busy_s = clock()
     _log.info("guidedmodel: draining: %d connections", connections(port))
-    most_s = config.endpoint_lag_s + config.timeout_s
-    while (now_s := time.monotonic()) - drain.started_s < most_s:
-        if drain.is_over(connections(port), now_s):
-            _log.info("guidedmodel: drained after %.1f s", now_s - drain.started_s)
+    while (now_s := clock()) - begun_s < lag_s + config.timeout_s:
+        if connections(port):
+            busy_s = now_s
+        if now_s - begun_s >= lag_s and now_s - busy_s >= min(lag_s, _SILENCE_S):
+            _log.info("guidedmodel: drained after %.1f s", now_s - begun_s)
             return
         await asyncio.sleep(_LOOK_S)
     _log.warning("guidedmodel: not drained in time: %d connections are cut", connections(port))
