@@ -16,8 +16,6 @@ GRAMMAR_COMPILE: Final = "grammar.compile"
 GRAMMAR_PROOF: Final = "grammar.proof"
 GRAMMAR_LOAD: Final = "grammar.load"
 GUIDED_DECODE: Final = "guided.decode"
-WORKER_RESTART: Final = "grammar.worker.restart"
-RANKS_DESYNC: Final = "ranks.desync"  # also an event of guided.decode
 PROCESSOR_FAILURE: Final = "processor.failure"
 # An event of grammar.compile.
 WORKER_LOST: Final = "grammar.worker.lost"
@@ -55,13 +53,11 @@ GRAMMAR_COMPILE_DURATION: Final = "guidedmodel.grammar.compile.duration"
 GRAMMAR_PROOF_DURATION: Final = "guidedmodel.grammar.proof.duration"
 RANK: Final = "guidedmodel.rank"
 WORKER_LOSS: Final = "guidedmodel.worker.loss"  # why: crashed, idle, template, memory, deadline or cancelled
-DESYNC_RANKS: Final = "guidedmodel.desync.ranks"  # that differed from the others, with commas
 # Of processor.failure: names in the resource, with commas where one cannot be told from others.
 PROCESSOR_NAME: Final = "guidedmodel.processor.name"
 PROCESSOR_FACTORY: Final = "guidedmodel.processor.factory"
 PROCESSOR_TOKEN: Final = "guidedmodel.processor.token"  # noqa: S105 - how many the sequence had generated
-# Of guided.decode, beside decode_counts.py.
+# Of guided.decode, beside metrics.DECODE_COUNTS.
 DECODE_FILL_MAX: Final = "guidedmodel.decode.fill.max"
-DECODE_RANKS: Final = "guidedmodel.decode.ranks"  # that told of the sequence
 DECODE_TAKES_DRAFTS: Final = "guidedmodel.decode.drafts.taken"  # false: its logits processors take none
 DECODE_END_REASON: Final = "guidedmodel.decode.end_reason"

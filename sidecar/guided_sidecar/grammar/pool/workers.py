@@ -9,6 +9,8 @@ import time
 from collections.abc import AsyncIterator, Mapping
 from typing import Final, Literal
 
+from opentelemetry.trace import get_current_span
+
 from guided_contract.errors import ErrorCode, GuidedError
 from guided_contract.status import Failure
 from guided_contract.tasks import Living
@@ -18,7 +20,7 @@ from guided_sidecar.grammar.pool.restart_budget import RestartBudget
 from guided_sidecar.grammar.pool.worker_process import Template, TemplateDiedError, Worker
 from guided_sidecar.grammar.worker_messages import Ready
 from guided_sidecar.settings import Settings
-from guided_sidecar.telemetry.incidents import WorkerRestarts
+from guided_sidecar.telemetry import conventions as c
 
 _log = logging.getLogger(__name__)
 IDLE_DEATH: Final = "an idle grammar worker died"
@@ -26,7 +28,6 @@ IDLE_DEATH: Final = "an idle grammar worker died"
 # Why a worker was lost before its time: it died in a compile, or while idle, or with its template; its
 # compile ran out of memory or time, or nobody waited for it any more.
 Loss = Literal["crashed", "idle", "template", "memory", "deadline", "cancelled"]
-_ORDERED: Final[tuple[Loss, ...]] = ("deadline", "cancelled")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -56,15 +57,12 @@ class WorkersState:
 class Workers:
     """Grammar workers, forked from one template that is itself restarted when it dies.
 
-    There are to be `number`, idle and busy ones together; `restarts` are told of those that were lost.
+    There are to be `number`, idle and busy ones together.
     """
 
-    def __init__(
-        self, settings: Settings, budget: RestartBudget, restarts: WorkerRestarts, number: int
-    ) -> None:
+    def __init__(self, settings: Settings, budget: RestartBudget, number: int) -> None:
         self._settings = settings
         self._budget = budget
-        self._told = restarts
         self._number = number
         self._idle: collections.deque[Worker] = collections.deque()
         self._busy = 0
@@ -194,12 +192,11 @@ class Workers:
                 continue
             self._kick.clear()
             if self._missing() <= 0:
-                self._told.replaced()
                 await self._kick.wait()
 
     def _lost(self, loss: Loss) -> None:
         self._restarts[loss] += 1
-        self._told.lost(loss, is_fault=loss not in _ORDERED)
+        get_current_span().add_event(c.WORKER_LOST, {c.WORKER_LOSS: loss})  # of the compile, if it had one
 
     def _missing(self) -> int:
         return self._number - len(self._idle) - self._busy
