@@ -111,7 +111,7 @@ def spans() -> tuple[SpanEntry, ...]:
             sorted(record_spans.request_attributes(_REQUEST)),
         ),
         SpanEntry(
-            c.LLM_REQUEST,
+            "llm_request",
             "the HTTP request",
             "vLLM's own: queue, prefill and decode",
             ["gen_ai.*"],

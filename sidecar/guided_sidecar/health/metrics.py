@@ -8,7 +8,7 @@ from prometheus_client.registry import Collector
 
 from guided_contract import tasks
 from guided_sidecar.grammar.pool.workers import Loss
-from guided_sidecar.grammar.prepare.cache import ProofResult
+from guided_sidecar.grammar.prepare.known import ProofResult
 from guided_sidecar.health.readiness import Reading, Verdict
 
 _PROBE_STATES: Final = ("Pending", "Passed", "Failed", "Busy")
@@ -60,11 +60,6 @@ class HealthCollector(Collector):
                 "reason",
             ),
             _counter("grammar_worker_forks", "Grammar workers made", workers.forks),
-            _counter(
-                "grammar_worker_fork_seconds",
-                "Time from asking for a worker to having it",
-                workers.fork_s,
-            ),
             _gauge("grammar_leases", "Guided requests that hold a grammar on the ranks", cache.leases),
             _counter(
                 "grammar_cache_lookups", "Requests for a grammar, by where it was found", answers, "result"

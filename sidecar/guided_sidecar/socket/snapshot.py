@@ -5,7 +5,7 @@ import dataclasses
 from guided_contract.status import GrammarStatus
 from guided_contract.wire import Hello
 from guided_sidecar.grammar.pool.workers import WorkersState
-from guided_sidecar.grammar.prepare.cache import CacheState
+from guided_sidecar.grammar.prepare.known import KnownState
 from guided_sidecar.ranks.agreement import AgreementState
 
 
@@ -17,7 +17,7 @@ class ServiceSnapshot:
     expected_ranks: range = range(1)  # that sample: of all engine cores, or of a node that is not the first
     unlinked: frozenset[int] = frozenset()  # of such a node, those without a connection to the first
     workers: WorkersState = dataclasses.field(default_factory=WorkersState)
-    cache: CacheState = dataclasses.field(default_factory=CacheState)
+    cache: KnownState = dataclasses.field(default_factory=KnownState)
     grammars: tuple[GrammarStatus, ...] = ()  # that have a name
     awaited_grammars: frozenset[str] = frozenset()  # which the pod waits for to become ready
     exhausted: bool = False  # the restart budget is spent: new grammars are refused

@@ -71,28 +71,31 @@ def make_request(tracer: Tracer, record: HttpRequest, own: SpanContext, below: C
 
 
 def request_attributes(record: HttpRequest) -> dict[str, AttributeValue]:
-    """Return what a request's span says, by OpenTelemetry's conventions for HTTP servers and for GenAI."""
+    """Return what a request's span says, by OpenTelemetry's conventions for HTTP servers and for GenAI.
+
+    https://opentelemetry.io/docs/specs/semconv/http/http-spans/ and ../gen-ai/gen-ai-spans/, as of SCHEMA_URL.
+    """
     told: dict[str, AttributeValue | None] = {
-        c.HTTP_REQUEST_METHOD: record.method,
-        c.HTTP_ROUTE: record.route,
-        c.HTTP_RESPONSE_STATUS_CODE: record.status,
-        c.URL_PATH: record.route,
-        c.URL_SCHEME: record.scheme,
-        c.SERVER_ADDRESS: record.server_address,
-        c.SERVER_PORT: record.server_port,
-        c.STREAM: record.stream,
+        "http.request.method": record.method,
+        "http.route": record.route,
+        "http.response.status_code": record.status,
+        "url.path": record.route,
+        "url.scheme": record.scheme,
+        "server.address": record.server_address,
+        "server.port": record.server_port,
+        "guidedmodel.stream": record.stream,
         c.GRAMMAR_KIND: record.kind,
         c.GRAMMAR_KEY: record.grammar_key,
     }
     if operation := _OPERATIONS.get(record.route):
         told |= {
-            c.GEN_AI_OPERATION_NAME: operation,
-            c.GEN_AI_PROVIDER_NAME: c.PROVIDER,
-            c.GEN_AI_REQUEST_MODEL: record.model,
-            c.GEN_AI_OUTPUT_TYPE: _OUTPUTS.get(record.kind or ""),
-            c.GEN_AI_FINISH_REASONS: record.finish_reasons or None,
-            c.GEN_AI_INPUT_TOKENS: record.input_tokens,
-            c.GEN_AI_OUTPUT_TOKENS: record.output_tokens,
+            "gen_ai.operation.name": operation,
+            "gen_ai.provider.name": "vllm",  # the conventions name none that everybody runs themselves
+            "gen_ai.request.model": record.model,
+            "gen_ai.output.type": _OUTPUTS.get(record.kind or ""),
+            "gen_ai.response.finish_reasons": record.finish_reasons or None,
+            "gen_ai.usage.input_tokens": record.input_tokens,
+            "gen_ai.usage.output_tokens": record.output_tokens,
         }
     return {name: value for name, value in told.items() if value is not None}
 
@@ -115,10 +118,10 @@ def decode_attributes(record: Decode) -> dict[str, AttributeValue]:
         c.RANK: record.rank,
         c.GRAMMAR_KEY: record.grammar_key,
         c.GRAMMAR_BACKEND: record.backend,
-        c.DECODE_FILL_MAX: record.fill_max_ns / 1e9,
+        "guidedmodel.decode.fill.max": record.fill_max_ns / 1e9,
         **{f"guidedmodel.decode.{count.attribute}": count.of(record) for count in DECODE_COUNTS},
-        c.DECODE_TAKES_DRAFTS: record.takes_drafts,
-        c.DECODE_END_REASON: record.end_reason,
+        "guidedmodel.decode.drafts.taken": record.takes_drafts,
+        "guidedmodel.decode.end_reason": record.end_reason,
     }
 
 

@@ -42,8 +42,6 @@ class WorkersState:
     queued: int = 0  # compiles that wait for a worker
     restarts: Mapping[Loss, int] = dataclasses.field(default_factory=dict)  # workers lost before their time
     forks: int = 0  # workers made
-    fork_s: float = 0.0  # from asking for each to having it, together
-    templates: int = 0  # that became ready
     tokenizer: Mapping[Backend, str] = dataclasses.field(default_factory=dict)
     versions: Mapping[str, str] = dataclasses.field(default_factory=dict)
     last_failure: Failure | None = None  # of a compile or a worker
@@ -205,28 +203,17 @@ class Workers:
         if self._template is None:
             template = self._template = Template(self._on_exit)
             self._facts = ready = await template.start(self._settings.template_timeout_s)
-            self._state = dataclasses.replace(
-                self._state,
-                templates=self._state.templates + 1,
-                tokenizer=ready.tokenizer,
-                versions=ready.versions,
-            )
+            self._state = dataclasses.replace(self._state, tokenizer=ready.tokenizer, versions=ready.versions)
             _log.info("grammar template ready: %d MiB", ready.resident_bytes >> 20)
             await self._wake()
         elif self._template.died.is_set():
             raise TemplateDiedError("the process ended")
         while self._missing() > 0:
-            worker = await self._fork(self._template)
+            worker = await self._template.fork(self._settings.fork_timeout_s)
+            self._state = dataclasses.replace(self._state, forks=self._state.forks + 1)
             await self._add(worker)
             if worker.gone.is_set():
                 return
-
-    async def _fork(self, template: Template) -> Worker:
-        begin = time.monotonic()
-        worker = await template.fork(self._settings.fork_timeout_s)
-        state, took_s = self._state, time.monotonic() - begin
-        self._state = dataclasses.replace(state, forks=state.forks + 1, fork_s=state.fork_s + took_s)
-        return worker
 
     async def _add(self, worker: Worker) -> None:
         if worker.gone.is_set():  # before it was one of the idle, where its end would have been seen
