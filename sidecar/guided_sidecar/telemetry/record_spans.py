@@ -73,7 +73,7 @@ def make_request(tracer: Tracer, record: HttpRequest, own: SpanContext, below: C
 def request_attributes(record: HttpRequest) -> dict[str, AttributeValue]:
     """Return what a request's span says, by OpenTelemetry's conventions for HTTP servers and for GenAI.
 
-    https://opentelemetry.io/docs/specs/semconv/http/http-spans/ and ../gen-ai/gen-ai-spans/, as of SCHEMA_URL.
+    https://opentelemetry.io/docs/specs/semconv/http/http-spans/ and gen-ai/gen-ai-spans/, of SCHEMA_URL.
     """
     told: dict[str, AttributeValue | None] = {
         "http.request.method": record.method,
