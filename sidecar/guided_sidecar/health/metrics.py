@@ -37,7 +37,7 @@ class HealthCollector(Collector):
         desyncs = {str(rank): agreement.desyncs.get(rank, 0) for rank in snapshot.expected_ranks}
         yield from (
             _gauge("ready", "1 if this pod may get requests", verdict.ready),
-            _gauge("ranks_connected", "Sampling ranks that are connected", len(reading.ranks)),
+            _gauge("ranks_connected", "Sampling ranks that are connected", len(snapshot.ranks)),
             _gauge("ranks_expected", "Sampling ranks of the engine", len(snapshot.expected_ranks)),
             _gauge("guided_probe", "1 for the guided probe's state, 0 for others", probe, "state"),
             _gauge(

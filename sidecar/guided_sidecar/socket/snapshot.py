@@ -24,10 +24,29 @@ class ServiceSnapshot:
     agreement: AgreementState = dataclasses.field(default_factory=AgreementState)
 
     @property
+    def launcher(self) -> Hello | None:
+        """The newest launcher's hello."""
+        return next((hello for hello in reversed(self.hellos) if hello.role == "launcher"), None)
+
+    @property
+    def boot(self) -> str:
+        """The running engine start's name; "" while no launcher is connected."""
+        return self.launcher.boot if self.launcher else ""
+
+    @property
+    def current(self) -> tuple[Hello, ...]:
+        """The hellos of this engine start; a dying predecessor's connections do not count.
+
+        Those of other nodes have engine starts of their own, which their own sidecars follow.
+        """
+        boot = self.boot
+        return tuple(hello for hello in self.hellos if hello.node or hello.boot == boot)
+
+    @property
     def ranks(self) -> frozenset[int]:
-        """Global ranks of the sampling workers that are connected."""
+        """Global ranks of its sampling workers that are connected."""
         return frozenset(
             hello.rank
-            for hello in self.hellos
+            for hello in self.current
             if hello.role == "rank" and hello.samples and hello.rank is not None
         )
