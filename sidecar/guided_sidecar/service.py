@@ -11,7 +11,7 @@ from typing import Final
 from guided_contract import processes
 from guided_sidecar import settings
 from guided_sidecar.health.server import HealthServer
-from guided_sidecar.ranks.agreement import Consensus
+from guided_sidecar.ranks.agreement import Agreement
 from guided_sidecar.settings import Settings
 from guided_sidecar.socket.grammar_service import GrammarService
 from guided_sidecar.socket.relay import Relay
@@ -34,9 +34,9 @@ async def run(configuration: Settings) -> None:
             service = Relay(configuration)
             telemetry = Telemetry(pod, instruments, service.forward)
         else:
-            consensus = Consensus(pod.tensor_parallel, instruments.desyncs.found)
-            service = GrammarService(configuration, instruments.tracer, consensus)
-            telemetry = Telemetry(pod, instruments, consensus.receive)
+            agreement = Agreement(pod.tensor_parallel)
+            service = GrammarService(configuration, instruments.tracer, agreement)
+            telemetry = Telemetry(pod, instruments, agreement.receive)
         health = HealthServer(
             configuration,
             service.snapshot,

@@ -10,13 +10,13 @@ As PID 1 of the sidecar container it also reaps orphans; elsewhere it makes itse
 import contextlib
 import gc
 import logging
+import multiprocessing
 import os
 import signal
-import sys
 import time
-import traceback
 from collections.abc import Callable, Iterable
-from typing import Final, NoReturn
+from multiprocessing.process import BaseProcess
+from typing import Final
 
 from guided_contract import processes
 
@@ -28,56 +28,6 @@ _LOOK_S: Final = 0.05
 _REST_S: Final = 1.0
 _ENDS: Final = {signal.SIGTERM, signal.SIGINT}
 _WATCHED: Final = {*_ENDS, signal.SIGCHLD}
-
-
-class Child:
-    """The supervised process, in a session of its own.
-
-    Parameters
-    ----------
-    run
-        What it does; it ends with 0 when that returns, else as a Python program would.
-    mask
-        Signals that it blocks.
-    """
-
-    def __init__(self, run: Callable[[], None], mask: Iterable[int]) -> None:
-        self.started = time.monotonic()
-        self.exit_code: int | None = None  # how it ended; negative: by that signal
-        self.pid = os.fork()
-        if self.pid == 0:
-            _become(run, mask)
-
-    def is_alive(self) -> bool:
-        """Return whether it still runs; reaps it once it does not."""
-        if self.exit_code is None:
-            pid, status = os.waitpid(self.pid, os.WNOHANG)
-            if pid:
-                self.exit_code = os.waitstatus_to_exitcode(status)
-        return self.exit_code is None
-
-    def is_stopped(self) -> bool:
-        """Return whether a signal has stopped it: it would serve nobody, and never end."""
-        return self.is_alive() and os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WNOHANG) is not None
-
-    def terminate(self, deadline_s: float) -> None:
-        """Ask it to end; after the deadline kill it, and in any case whatever is left of its group."""
-        if self.is_alive():
-            os.kill(self.pid, signal.SIGTERM)
-        until = time.monotonic() + deadline_s
-        while self.is_alive() and time.monotonic() < until:
-            time.sleep(_LOOK_S)
-        if self.is_alive():
-            _log.warning("process %d did not end within %g s", self.pid, deadline_s)
-        self.kill_group()
-
-    def kill_group(self) -> None:
-        """Kill every process of its group, and reap the child."""
-        with contextlib.suppress(ProcessLookupError):  # none is left
-            os.killpg(self.pid, signal.SIGKILL)
-        if self.exit_code is None:
-            os.kill(self.pid, signal.SIGKILL)  # it may have no group of its own yet
-            self.exit_code = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
 
 
 class Supervisor:
@@ -94,7 +44,6 @@ class Supervisor:
     def __init__(self, run: Callable[[], None], grace_s: float) -> None:
         self._run = run
         self._grace_s = grace_s
-        self._failures = 0
         self._stopping = False
 
     def run(self) -> None:
@@ -104,27 +53,31 @@ class Supervisor:
         gc.freeze()  # what is shared with children stays so: collecting writes to every object it looks at
         # Waited for, and so never lost: neither here nor, before a child has its own ways, there.
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, _WATCHED)
-        child = Child(self._run, mask)
+        failures = 0
         while not self._is_told():
-            if child.is_alive() and not child.is_stopped():
-                self._is_told(_LOOK_S * 10)
+            started = time.monotonic()
+            child = multiprocessing.get_context("fork").Process(target=_become, args=(self._run, mask))
+            child.start()
+            while _serves(child) and not self._is_told(_LOOK_S * 10):
                 _reap_orphans(child)
-            else:
-                child = self._replacement(child, mask)
-        child.terminate(self._grace_s)
+            if self._stopping:
+                child.terminate()
+                child.join(self._grace_s)
+                if child.is_alive():
+                    _log.warning("process %d did not end within %g s", child.pid, self._grace_s)
+            _kill_group(child)
+            if not self._stopping:
+                _log.warning("process %d ended with %s; starting it again", child.pid, child.exitcode)
+                failures = 0 if time.monotonic() - started >= _STABLE_S else failures + 1
+                self._rest(failures)
         _reap_rest()
 
-    def _replacement(self, child: Child, mask: Iterable[int]) -> Child:
-        """Clear away what the dead child left, and start another; later and later if they keep dying."""
-        child.kill_group()
-        _log.warning("process %d ended with %s; starting it again", child.pid, child.exit_code)
-        lived_s = time.monotonic() - child.started
-        self._failures = 0 if lived_s >= _STABLE_S else self._failures + 1
-        if self._failures > 1:
-            until = time.monotonic() + min(_FIRST_DELAY_S * 2.0 ** (self._failures - 2), _MOST_DELAY_S)
-            while time.monotonic() < until and not self._is_told():
-                time.sleep(_LOOK_S)
-        return child if self._stopping else Child(self._run, mask)
+    def _rest(self, failures: int) -> None:
+        """Wait before another child is started; longer and longer if they keep dying."""
+        delay_s = min(_FIRST_DELAY_S * 2.0 ** (failures - 2), _MOST_DELAY_S) if failures > 1 else 0.0
+        until = time.monotonic() + delay_s
+        while time.monotonic() < until and not self._is_told():
+            time.sleep(_LOOK_S)
 
     def _is_told(self, wait_s: float = 0.0) -> bool:
         """Return whether TERM or INT has come, after waiting for a signal so long at most."""
@@ -133,7 +86,34 @@ class Supervisor:
         return self._stopping
 
 
-def _reap_orphans(child: Child) -> None:
+def _become(run: Callable[[], None], mask: Iterable[int]) -> None:
+    """Run as the child: in a session of its own, with the default signal handlers."""
+    os.setsid()
+    for number in _WATCHED:
+        signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+    run()
+
+
+def _serves(child: BaseProcess) -> bool:
+    """Return whether a child runs; one that a signal has stopped would serve nobody, and never end."""
+    return child.is_alive() and os.waitid(os.P_PID, _pid(child), os.WSTOPPED | os.WNOHANG) is None
+
+
+def _kill_group(child: BaseProcess) -> None:
+    """Kill every process of a child's group, and reap the child."""
+    with contextlib.suppress(ProcessLookupError):  # none is left
+        os.killpg(_pid(child), signal.SIGKILL)
+    child.kill()  # it may have no group of its own yet
+    child.join()
+
+
+def _pid(child: BaseProcess) -> int:
+    assert child.pid is not None  # it has been started
+    return child.pid
+
+
+def _reap_orphans(child: BaseProcess) -> None:
     """Reap every dead process but our child, whose end is for `is_alive` to see."""
     with contextlib.suppress(ChildProcessError):
         while found := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT):
@@ -149,23 +129,3 @@ def _reap_rest() -> None:
         while time.monotonic() < until:
             if os.waitpid(-1, os.WNOHANG)[0] == 0:
                 time.sleep(_REST_S / 200)
-
-
-def _become(run: Callable[[], None], mask: Iterable[int]) -> NoReturn:
-    """Run the child: in its own session, with the default signal handlers."""
-    status = 1
-    try:
-        os.setsid()
-        for number in _WATCHED:
-            signal.signal(number, signal.SIG_DFL)
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-        run()
-        status = 0
-    except SystemExit as end:
-        status = end.code if isinstance(end.code, int) else 1
-    except BaseException:  # noqa: BLE001 - whatever happens, it never returns into the supervisor's loop
-        traceback.print_exc()
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(status)

@@ -47,9 +47,8 @@ async def test_what_was_asked_for_is_counted(tmp_path: Path, monkeypatch: pytest
         assert now.cache.entries == 1
         assert now.cache.leases == 3
         assert now.cache.leased_bytes == now.cache.size_bytes > 0
-        assert (now.workers.templates, now.workers.busy, now.workers.queued) == (1, 0, 0)
+        assert (now.workers.busy, now.workers.queued) == (0, 0)
         assert now.workers.forks >= 2
-        assert now.workers.fork_s > 0
 
 
 LOOKBEHIND = json.dumps(

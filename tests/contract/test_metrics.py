@@ -13,7 +13,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import aiohttp
-import msgspec
 import pytest
 from devtools import dashboard, golang, operator_names
 from devtools import sidecar_names as names
@@ -25,24 +24,16 @@ from guided_contract import records
 from guided_contract.config import LogitsProcessorConfig, PodConfig, TelemetryConfig
 from guided_contract.records import DraftTokens, ProcessorFailure, ProcessorTime, ProcessorTimes
 from guided_contract.wire import Prepared, Refused
-from guided_sidecar.telemetry.metrics import SidecarMetrics
 from support.cluster import unavailable
 from support.engine import pod_config
 from support.monitored import Pod, decode, observability, request
-from support.promql import TARGET, Scrape, as_sent, evaluate, exemplars
+from support.promql import TARGET, Scrape, as_sent, evaluate
 from support.scraping import discovered, endpoints, relabel_configs
 from support.sidecar import Api, Rank, Sidecar
 
 ROOT = Path(__file__).parents[2]
 WARM_S = 120
 STEP_S = 60.0  # from one scrape to the next, and the dashboard's interval
-OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
-# As Prometheus 3 asks.
-PROMETHEUS_ACCEPTS = (
-    "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,"
-    "application/openmetrics-text;version=0.0.1;q=0.5,text/plain;version=1.0.0;escaping=allow-utf-8;q=0.4,"
-    "text/plain;version=0.0.4;q=0.3,*/*;q=0.2"
-)
 TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 # What a scrape adds to the operator's page: it has a `model` of its own for some metrics.
 OPERATOR = {"namespace": "guidedmodel-system", "pod": "operator-0", "job": "guidedmodel-operator"}
@@ -75,14 +66,9 @@ def _promql() -> None:
 
 
 @pytest.fixture(scope="module")
-def served() -> list[str]:
-    """Pages of a real sidecar: one, another after as much work as before, and the same as OpenMetrics."""
+def pages() -> list[str]:
+    """Pages of a real sidecar: one, and another after as much work as before."""
     return asyncio.run(_pages())
-
-
-@pytest.fixture(scope="module")
-def pages(served: list[str]) -> list[str]:
-    return served[:2]
 
 
 async def _pages() -> list[str]:
@@ -98,8 +84,7 @@ async def _pages() -> list[str]:
             async with Rank.connected(pod), Api.connected(pod) as api, asyncio.timeout(WARM_S):
                 while not isinstance(await api.prepare("choice", '["warm"]'), Prepared):
                     pass
-                pages = [await _page_after_work(pod, api) for _ in range(2)]
-                return [*pages, await _read(pod, PROMETHEUS_ACCEPTS)]
+                return [await _page_after_work(pod, api) for _ in range(2)]
         finally:
             await asyncio.to_thread(sidecar.stop)
 
@@ -128,11 +113,10 @@ async def _page_after_work(pod: PodConfig, api: Api) -> str:
     return await _read(pod)
 
 
-async def _read(pod: PodConfig, accept: str = "*/*") -> str:
+async def _read(pod: PodConfig) -> str:
     url = f"http://127.0.0.1:{pod.ports.sidecar}/metrics"
-    async with aiohttp.ClientSession() as session, session.get(url, headers={"Accept": accept}) as answer:
-        expected = OPENMETRICS if "openmetrics" in accept else "text/plain; version=0.0.4; charset=utf-8"
-        assert answer.headers["Content-Type"] == expected
+    async with aiohttp.ClientSession() as session, session.get(url) as answer:
+        assert answer.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
         return await answer.text()
 
 
@@ -154,34 +138,6 @@ def test_a_real_page_is_what_the_document_says(pages: list[str]) -> None:
         labels = {label for sample in family.samples for label in sample.labels} - {"le"}
         assert (family.type, family.documentation) == (documented[name].kind, documented[name].covers)
         assert labels == set(documented[name].labels), name
-
-
-def test_exemplars_lead_from_each_histogram_to_traces(served: list[str]) -> None:
-    """What no trace tells of has none: of unsampled requests, and without a collector."""
-    found = exemplars(Scrape(0, served[2], OPENMETRICS))
-    histograms = {
-        f"{f.name}_bucket" for f in _families(served[2].replace("# EOF", "")) if f.type == "histogram"
-    }
-    assert {one.series["__name__"] for one in found} == histograms
-    for one in found:
-        assert re.fullmatch("[0-9a-f]{32}", one.exemplar["trace_id"])
-        assert re.fullmatch("[0-9a-f]{16}", one.exemplar["span_id"])
-        assert one.value <= float(one.series["le"])
-    [asked] = [
-        one
-        for one in found
-        if one.series["__name__"] == "guidedmodel_request_duration_seconds_bucket"
-        and one.series["kind"] == "json"
-    ]
-    assert asked.exemplar == {"trace_id": request().trace_id, "span_id": request().span_id}
-    assert exemplars(Scrape(0, served[1])) == []
-
-
-@pytest.mark.parametrize(("traced", "flags"), [(False, 1), (True, 0)])
-def test_what_is_not_exported_is_no_exemplar(*, traced: bool, flags: int) -> None:
-    metrics = SidecarMetrics(traced=traced)
-    metrics.take(msgspec.structs.replace(request(), flags=flags))
-    assert b"trace_id" not in metrics.render_openmetrics()
 
 
 @pytest.fixture(scope="module")

@@ -11,8 +11,7 @@ from guided_contract import records
 from guided_contract.config import ConsensusConfig
 from guided_contract.records import Digest, Digests
 from guided_engine.ranks.agreement import Agreement, Progress
-from guided_sidecar.ranks.agreement import Consensus
-from support.digests import unheard
+from guided_sidecar.ranks import agreement
 from support.rank import EOS, A, B, C, Rank, arrival
 
 
@@ -114,16 +113,16 @@ def test_data_parallel_groups_are_never_compared(tmp_path: Any, strays: bool) ->
         every, ([A, B, C], [A, B, C], [C, C, A], [C, B if strays else C, A]), strict=True
     ):
         run(rank, tokens)
-    consensus = Consensus(2, unheard)
+    compared = agreement.Agreement(2)
     for number in (0, 2, 1, 3):
         for record in every[number].records:
-            consensus.receive(record)
-    state = consensus.state
+            compared.receive(record)
+    state = compared.state
     if strays:
         assert state.desyncs == {2: 1, 3: 1}
     else:
         assert (state.compared, state.desyncs) == (8, {})
-    assert not consensus._pending
+    assert not compared._pending
 
 
 def test_alone_there_is_nobody_to_agree_with(tmp_path: Any) -> None:

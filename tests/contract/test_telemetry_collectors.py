@@ -197,7 +197,7 @@ async def test_one_request_is_one_trace(collector: Collector, make: Make, start:
     assert compiling.events == [("something", {"n": 1})]
     assert preparing.links == [("e" * 32, "f" * 16)]
     (decoded,) = collector.kept.named("guided.decode")
-    assert decoded.attributes["guidedmodel.decode.ranks"] == 2
+    assert decoded.attributes["guidedmodel.rank"] == 0
     assert metrics_of(telemetry, "guidedmodel_spans_exported_total") == 4
 
 

@@ -3,26 +3,22 @@
 import contextlib
 import socket
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any, Self
 
 from guided_contract import records
 from guided_contract.config import PodConfig
 from guided_contract.wire import Failed
-from guided_sidecar.ranks.agreement import PATIENCE_S, Consensus
+from guided_sidecar.ranks.agreement import PATIENCE_S, Agreement
 from support.engine import wait_until
 
 
-def unheard(request_id: str, ranks: Sequence[int]) -> None:
-    """Hear of a desync, and do nothing."""
-
-
 class Comparing:
-    """A real consensus behind the pod's telemetry socket, until `stop`."""
+    """A real agreement behind the pod's telemetry socket, until `stop`."""
 
     def __init__(self, pod: PodConfig) -> None:
         self._now_s = 0.0
-        self._consensus = Consensus(pod.tensor_parallel, unheard, lambda: self._now_s)
+        self._agreement = Agreement(pod.tensor_parallel, lambda: self._now_s)
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._socket.bind(str(pod.telemetry_socket))
         self._thread = threading.Thread(target=self._read, daemon=True)
@@ -42,15 +38,15 @@ class Comparing:
         `failed`: what the ranks gave up, which the sidecar does not wait for.
         """
         for one in failed:
-            self._consensus.fail(one)
+            self._agreement.fail(one)
         with contextlib.suppress(AssertionError):
-            wait_until(lambda: not self._consensus._pending, 10)
+            wait_until(lambda: not self._agreement._pending, 10)
         self._now_s += PATIENCE_S
-        state = self._consensus.state
+        state = self._agreement.state
         return {"compared": state.compared, "desyncs": dict(state.desyncs), "lost": state.lost}
 
     def _read(self) -> None:
         while datagram := self._socket.recv(64 << 10):
             record = records.decode(datagram)
             if isinstance(record, records.Digests):
-                self._consensus.receive(record)
+                self._agreement.receive(record)

@@ -13,11 +13,10 @@ from guided_sidecar.grammar.capacity import Capacity
 from guided_sidecar.grammar.pool.pool import Progress
 from guided_sidecar.grammar.prepare.preparer import Preparer
 from guided_sidecar.grammar.worker_messages import Compiled, Done, Job, Outcome, Ready
-from guided_sidecar.ranks.agreement import Consensus
+from guided_sidecar.ranks.agreement import Agreement
 from guided_sidecar.ranks.load_barrier import LoadBarrier
 from guided_sidecar.settings import Settings
 from guided_sidecar.socket.sessions import ApiSession, RankSession, Room
-from support.digests import unheard
 from support.engine import pod_config
 from support.played import settled
 from support.spans import MemorySpans
@@ -87,18 +86,18 @@ class PlayedService:
         self.load_barrier = LoadBarrier(1, lambda *_: None)
         pool: Any = self.pool
         self.preparer = Preparer(settings, Capacity(1, 1), pool, self.load_barrier, self.spans.tracer)
-        self.consensus = Consensus(1, unheard)
+        self.agreement = Agreement(1)
         self.api = self.connect_api()
         self.rank = KeptPeer(
             Hello(role="rank", pid=1, boot="b", rank=0, samples=True),
             lambda sent: Loaded(key=sent.key) if isinstance(sent, Load) else None,
         )
-        self.rank.session = RankSession(self.rank, 0, self.load_barrier, self.consensus, self.preparer)
+        self.rank.session = RankSession(self.rank, 0, self.load_barrier, self.agreement, self.preparer)
 
     def connect_api(self) -> KeptPeer:
         api = KeptPeer(Hello(role="api", pid=1, boot="b"))
         named: Any = None
-        api.session = ApiSession(api, self.preparer, named, Room(1 << 20), self.consensus)
+        api.session = ApiSession(api, self.preparer, named, Room(1 << 20), self.agreement)
         return api
 
     async def asks(self, number: int = 1, api: KeptPeer | None = None) -> None:

@@ -74,20 +74,6 @@ def alerts(
     return [Firing(**one) for one in _ask(asked, "alerts")]
 
 
-@dataclass(frozen=True, slots=True)
-class Exemplar:
-    """What stands beside a sample: labels of the series, the exemplar's own, and its value."""
-
-    series: Mapping[str, str]
-    exemplar: Mapping[str, str]
-    value: float
-
-
-def exemplars(scrape: Scrape) -> list[Exemplar]:
-    """Return the exemplars that Prometheus finds on a page."""
-    return [Exemplar(**one) for one in _ask({"scrapes": _plain([scrape])}, "exemplars")]
-
-
 def _plain(scrapes: Sequence[Scrape]) -> list[dict[str, Any]]:
     return [{name: getattr(one, name) for name in Scrape.__slots__} for one in scrapes]
 

@@ -8,10 +8,9 @@ import pytest
 
 from guided_contract import names
 from guided_contract.config import PodConfig
-from guided_sidecar.ranks.agreement import Consensus
+from guided_sidecar.ranks.agreement import Agreement
 from guided_sidecar.settings import Settings
 from guided_sidecar.socket.grammar_service import GrammarService
-from support.digests import unheard
 from support.engine import pod_config, write_config
 from support.sidecar import descendants, is_grammar, until
 from support.spans import MemorySpans
@@ -30,8 +29,8 @@ async def serving(
     pod = pod_config(folder, **fields)
     monkeypatch.setenv(names.ENV_CONFIG, str(write_config(pod)))
     made = Settings(pod=pod, **(settings or {}))  # type: ignore[arg-type]  # a test's own
-    consensus = Consensus(1, unheard)
-    service = GrammarService(made, (spans or MemorySpans()).tracer, consensus)
+    agreement = Agreement(1)
+    service = GrammarService(made, (spans or MemorySpans()).tracer, agreement)
     await service.start()
     try:
         await until(lambda: service.snapshot().workers.ready == 2, 60)

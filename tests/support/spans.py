@@ -12,7 +12,6 @@ from opentelemetry.trace import format_span_id, format_trace_id
 from guided_contract.config import PodConfig
 from guided_contract.records import Digests
 from guided_sidecar.telemetry import spans
-from guided_sidecar.telemetry.incidents import Desyncs
 from guided_sidecar.telemetry.pipeline import Telemetry
 
 
@@ -46,7 +45,6 @@ def telemetry(
     instruments: Any = SimpleNamespace(
         tracer=made.tracer,
         metrics=metrics,
-        desyncs=Desyncs(made.tracer),
         provider=made.provider,
         figures=None,
     )

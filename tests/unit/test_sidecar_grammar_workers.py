@@ -8,8 +8,6 @@ from guided_contract.config import PodConfig, RestartConfig
 from guided_sidecar.grammar.pool.restart_budget import RestartBudget
 from guided_sidecar.grammar.pool.workers import IDLE_DEATH, Workers
 from guided_sidecar.settings import Settings
-from guided_sidecar.telemetry.incidents import WorkerRestarts
-from support.spans import MemorySpans
 
 
 class Alive:
@@ -31,8 +29,7 @@ class Alive:
 def made(folder: Path) -> Workers:
     """Return workers that make none."""
     pod = PodConfig(name="a", model="a", tokenizer="a", served_name="a", run_dir=str(folder))
-    budget, restarts = RestartBudget(RestartConfig()), WorkerRestarts(MemorySpans().tracer)
-    return Workers(Settings(pod=pod), budget, restarts, number=1)
+    return Workers(Settings(pod=pod), RestartBudget(RestartConfig()), number=1)
 
 
 async def test_a_worker_that_dies_on_its_way_back_counts_as_one_that_died_idle(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from guided_contract.heartbeat import Beat, Heartbeats, now_ns
 from guided_contract.records import HttpRequest
 from guided_contract.wire import Hello
 from guided_sidecar.grammar.pool.workers import WorkersState
-from guided_sidecar.grammar.prepare.cache import CacheState
+from guided_sidecar.grammar.prepare.known import KnownState
 from guided_sidecar.health import server
 from guided_sidecar.health.server import HealthServer
 from guided_sidecar.settings import Settings
@@ -184,7 +184,7 @@ async def test_metrics_tell_what_health_and_records_say(pod: Pod) -> None:
     pod.snapshot = ServiceSnapshot(
         hellos=HELLOS,
         workers=WorkersState(idle=2, forks=2, restarts={"crashed": 3, "idle": 1}),
-        cache=CacheState(
+        cache=KnownState(
             size_bytes=9,
             evictions=5,
             answers={"joined": 7, "": 1},

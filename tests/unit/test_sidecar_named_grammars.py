@@ -8,7 +8,7 @@ import pytest
 
 from guided_contract.errors import ErrorCode, GuidedError
 from guided_contract.wire import Kind
-from guided_sidecar.grammar.prepare.cache import Entry
+from guided_sidecar.grammar.prepare.known import Grammar
 from guided_sidecar.grammar.prepare.named_grammars import NamedGrammars
 from guided_sidecar.grammar.worker_messages import Done
 from support.sidecar import until
@@ -26,14 +26,14 @@ class FakeHolder:
         self.may_go_on.set()
         self.refusal = GuidedError(ErrorCode.GRAMMAR_INVALID, "Unclosed")
 
-    async def hold(self, kind: Kind, spec: str) -> Entry:
+    async def hold(self, kind: Kind, spec: str) -> Grammar:
         del kind
         self.tries += 1
         await self.may_go_on.wait()
         if spec == BROKEN:
             raise self.refusal
         self.held.append(spec)
-        return Entry(spec, Done(backend="guidance", compile_ns=3_000_000, proof_ns=4_000_000))
+        return Grammar(spec, Done(backend="guidance", compile_ns=3_000_000, proof_ns=4_000_000))
 
     def let_go(self, key: str) -> None:
         self.held.remove(key)

@@ -6,8 +6,8 @@ import pytest
 
 from guided_contract.config import LogitsProcessorConfig
 from guided_contract.records import ProcessorFailure, ProcessorTime, ProcessorTimes
-from guided_sidecar.telemetry.incidents import ProcessorFailures
 from guided_sidecar.telemetry.metrics import SidecarMetrics
+from guided_sidecar.telemetry.record_spans import ProcessorFailures
 from support.spans import MemorySpans, attributes, error_code, parent_id, trace_id
 
 TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"

@@ -3,7 +3,7 @@
 import pytest
 
 from guided_contract.errors import ErrorCode, GuidedError
-from guided_sidecar.grammar.prepare.refusals import Refusals
+from guided_sidecar.grammar.prepare.known import Refusals
 
 INVALID = GuidedError(ErrorCode.GRAMMAR_INVALID, "bad", path="$.a")
 COSTLY = (

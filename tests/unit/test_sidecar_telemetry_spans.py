@@ -2,21 +2,15 @@
 
 import pytest
 from opentelemetry.sdk.trace import ReadableSpan
-from opentelemetry.trace import use_span
 
 from guided_contract import records, trace_context
 from guided_contract.records import AnyRecord, Decode
 from guided_sidecar.telemetry import spans
-from guided_sidecar.telemetry.decode_spans import Decodes
-from guided_sidecar.telemetry.incidents import Desyncs, WorkerRestarts
 from guided_sidecar.telemetry.metrics import SidecarMetrics
-from support.collectors import eventually
 from support.spans import (
     MemorySpans,
     attributes,
     error_code,
-    events,
-    linked,
     parent_id,
     span_id,
     telemetry,
@@ -33,7 +27,7 @@ def decode(**changes: object) -> Decode:
     fields = {
         "request_id": "r",
         "traceparent": PARENT,
-        "rank": 1,
+        "rank": 0,
         "grammar_key": "k",
         "backend": "xgrammar",
         "start_ns": 10,
@@ -123,89 +117,24 @@ def test_engine_and_sidecar_take_the_same_traceparents(text: str, *, valid: bool
 async def test_a_decode_is_a_child_of_its_request() -> None:
     span = await decoded(decode(end_reason="completed", tracestate="a=b", takes_drafts=False))
     assert (span.name, trace_id(span), parent_id(span)) == ("guided.decode", TRACE, SPAN)
-    assert (error_code(span), attributes(span)["guidedmodel.rank"]) == ("", 1)
+    assert (error_code(span), attributes(span)["guidedmodel.rank"]) == ("", 0)
     assert attributes(span)["guidedmodel.decode.fill.duration"] == 0.002
     assert attributes(span)["guidedmodel.decode.drafts.taken"] is False
     assert span.context.trace_state.to_header() == "a=b"
 
 
 async def test_a_decode_that_failed_says_so() -> None:
-    span = await decoded(decode(), decode(rank=0, end_reason="sequence_dead_end"))
+    span = await decoded(decode(end_reason="sequence_dead_end"))
     told = attributes(span)["guidedmodel.decode.end_reason"]
     assert error_code(span) == told == "sequence_dead_end"
 
 
-async def test_of_several_ranks_the_one_that_was_waited_for_tells() -> None:
-    """Adding their times up would tell of waits that nobody had: ranks work side by side."""
-    fast = decode(rank=0, exposed_ns=1_000_000, fill_ns=9_000_000, fill_max_ns=5_000_000, start_ns=5)
-    slow = decode(rank=1, exposed_ns=3_000_000, fill_ns=7_000_000, fill_max_ns=4_000_000, end_ns=30)
-    span = await decoded(fast, slow)
-    assert (span.start_time, span.end_time) == (5, 30)
-    told = {name.removeprefix("guidedmodel."): value for name, value in attributes(span).items()}
-    assert (told["rank"], told["decode.ranks"]) == (1, 2)
-    assert (told["decode.exposed.duration"], told["decode.fill.duration"]) == (0.003, 0.007)
-    assert told["decode.fill.max"] == 0.005
+def test_of_several_ranks_the_first_of_each_group_tells() -> None:
+    made, _ = taken(decode(rank=0), decode(rank=1), share=1.0)
+    assert [attributes(span)["guidedmodel.rank"] for span in made] == [0]
+    made, _ = taken(decode(rank=2), decode(rank=3))
+    assert [attributes(span)["guidedmodel.rank"] for span in made] == [2]
 
 
-class TestDecodes:
-    async def test_one_span_when_every_rank_has_told(self) -> None:
-        made = MemorySpans()
-        decodes = Decodes(2, made.tracer, Desyncs(made.tracer))
-        decodes.add(decode(rank=0))
-        decodes.add(decode(rank=2))  # of another group, whatever its request is called
-        assert made.finished == []
-        decodes.add(decode(rank=1))
-        assert [attributes(span)["guidedmodel.decode.ranks"] for span in made.finished] == [2]
-        decodes.flush()
-        assert len(made.finished) == 2
-
-    async def test_a_rank_that_tells_nothing_is_waited_for_a_while(self) -> None:
-        made = MemorySpans()
-        decodes = Decodes(2, made.tracer, Desyncs(made.tracer), patience_s=0.02)
-        decodes.add(decode(rank=0))
-        decodes.add(decode(rank=0, request_id="s"))
-        await eventually(lambda: len(made.finished) == 2)
-        decodes.add(decode(rank=1))
-        await eventually(lambda: len(made.finished) == 3)
-
-    async def test_without_a_trace_there_is_no_span(self) -> None:
-        made = MemorySpans()
-        decodes = Decodes(1, made.tracer, Desyncs(made.tracer))
-        decodes.add(decode(traceparent=None))
-        assert made.finished == []
-
-
-class TestIncidents:
-    async def test_a_desync_is_told_with_the_request_that_it_ended(self) -> None:
-        made = MemorySpans()
-        desyncs = Desyncs(made.tracer)
-        decodes = Decodes(2, made.tracer, desyncs)
-        desyncs.found("r", [1])
-        decodes.add(decode(rank=0))
-        decodes.add(decode(rank=1))
-        [desync], [decoded] = map(made.named, ("ranks.desync", "guided.decode"))
-        assert linked(decoded) == [span_id(desync)]
-        told = {"guidedmodel.desync.ranks": "1"}
-        assert events(decoded) == [("ranks.desync", told)]
-        assert decoded.events[0].timestamp == desync.start_time
-        assert error_code(desync) == "ranks_desynchronized"
-        assert attributes(desync) == {**told, "error.type": "ranks_desynchronized"}
-        assert trace_id(desync) != TRACE
-        assert desync.parent is None
-        assert desync.context.trace_flags.sampled
-
-    def test_a_lost_worker_is_an_event_of_its_compile_and_a_span_until_it_is_replaced(self) -> None:
-        made = MemorySpans()
-        restarts = WorkerRestarts(made.tracer)
-        restarts.lost("idle", is_fault=True)
-        span = made.tracer.start_span("grammar.compile", spans.remote(PARENT))
-        with use_span(span, end_on_exit=True):
-            restarts.lost("deadline", is_fault=False)
-        assert events(made.finished[0]) == [("grammar.worker.lost", {"guidedmodel.worker.loss": "deadline"})]
-        assert made.named("grammar.worker.restart") == []
-        restarts.replaced()
-        restarts.replaced()
-        idle, killed = made.named("grammar.worker.restart")
-        assert (error_code(idle), linked(idle)) == ("idle", [])
-        assert (error_code(killed), linked(killed)) == ("", [span_id(made.finished[0])])
-        assert (idle.parent, killed.parent) == (None, None)
+def test_a_sequence_without_a_trace_has_no_span() -> None:
+    assert taken(decode(traceparent=None))[0] == []

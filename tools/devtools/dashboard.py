@@ -74,7 +74,6 @@ def _variable(label: str) -> dict[str, Any]:
 def _panel(number: int, panel: Panel, position: dict[str, int]) -> dict[str, Any]:
     targets = [
         {"refId": chr(ord("A") + index), "datasource": _FROM, "expr": query, "legendFormat": legend}
-        | ({"exemplar": True} if "_bucket" in query else {})  # points that lead to traces
         for index, (query, legend) in enumerate(panel.queries)
     ]
     return {

@@ -162,11 +162,6 @@ ROWS: Final[dict[str, tuple[Panel, ...]]] = {
             ),
         ),
         Panel(
-            "Time to a new worker",
-            "s",
-            _ratio("pod", "grammar_worker_fork_seconds_total", "grammar_worker_forks_total", "{{pod}}"),
-        ),
-        Panel(
             "Budget spent",
             "short",
             ((f"sum({_metric('grammar_service_exhausted')})", "pods without restarts left"),),

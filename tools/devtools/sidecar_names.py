@@ -26,7 +26,7 @@ from guided_sidecar.health.metrics import HealthCollector
 from guided_sidecar.health.readiness import Reading, Verdict
 from guided_sidecar.socket.snapshot import ServiceSnapshot
 from guided_sidecar.telemetry import conventions as c
-from guided_sidecar.telemetry import decode_spans, request_spans
+from guided_sidecar.telemetry import record_spans
 from guided_sidecar.telemetry import spans as sdk
 from guided_sidecar.telemetry.metrics import SidecarMetrics
 from guided_sidecar.telemetry.pipeline import CountedExporter
@@ -108,10 +108,10 @@ def spans() -> tuple[SpanEntry, ...]:
             "{method} {route}",
             "the caller's span, if any",
             "the HTTP request in the API server",
-            sorted(request_spans.attributes(_REQUEST)),
+            sorted(record_spans.request_attributes(_REQUEST)),
         ),
         SpanEntry(
-            c.LLM_REQUEST,
+            "llm_request",
             "the HTTP request",
             "vLLM's own: queue, prefill and decode",
             ["gen_ai.*"],
@@ -153,9 +153,8 @@ def spans() -> tuple[SpanEntry, ...]:
         SpanEntry(
             c.GUIDED_DECODE,
             "the HTTP request",
-            "one guided sequence, as its slowest rank tells of it",
-            sorted(decode_spans.attributes([_DECODE])),
-            "the `ranks.desync` that ended it, if any",
+            "one guided sequence, as the first of its ranks tells of it",
+            sorted(record_spans.decode_attributes(_DECODE)),
         ),
         SpanEntry(
             c.PROCESSOR_FAILURE,
@@ -163,28 +162,12 @@ def spans() -> tuple[SpanEntry, ...]:
             "the moment in which a sequence ended for its logits processors, as the first rank tells of it",
             sorted((c.RANK, c.PROCESSOR_NAME, c.PROCESSOR_FACTORY, c.PROCESSOR_TOKEN, c.EXCEPTION_TYPE)),
         ),
-        SpanEntry(
-            c.WORKER_RESTART,
-            "none",
-            "a grammar worker was lost, until all are at hand again",
-            [c.WORKER_LOSS],
-            "the `grammar.compile` that it was lost in, if any",
-        ),
-        SpanEntry(
-            c.RANKS_DESYNC,
-            "none",
-            "the moment in which ranks disagreed about a request",
-            [c.DESYNC_RANKS],
-        ),
     )
 
 
 def events() -> tuple[EventEntry, ...]:
     """Return the events of spans."""
-    return (
-        EventEntry(c.WORKER_LOST, c.GRAMMAR_COMPILE, "its worker was lost", [c.WORKER_LOSS]),
-        EventEntry(c.RANKS_DESYNC, c.GUIDED_DECODE, "ranks disagreed about it", [c.DESYNC_RANKS]),
-    )
+    return (EventEntry(c.WORKER_LOST, c.GRAMMAR_COMPILE, "its worker was lost", [c.WORKER_LOSS]),)
 
 
 def metrics() -> tuple[MetricEntry, ...]:
@@ -228,8 +211,6 @@ def tables() -> str:
                 for entry in spans()
             ),
         ),
-        "",
-        "Spans without a parent are traces of their own, always sampled.",
         "",
         *_table(
             ("event", "of", "tells that", "attributes"),

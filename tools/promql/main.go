@@ -1,8 +1,7 @@
 // promql answers PromQL queries about expositions: Prometheus' own parser, storage and engine, without a server.
 //
 // On standard input: {"scrapes": [SCRAPE, ...], "queries": [...], "at": SECONDS}; on standard output one answer
-// for each query, in order. With "alerts" as its argument it plays rules instead: see alerts.go;
-// with "exemplars" it lists those of the scrapes.
+// for each query, in order. With "alerts" as its argument it plays rules instead: see alerts.go.
 package main
 
 import (
@@ -58,12 +57,9 @@ func main() {
 	}
 	defer os.RemoveAll(folder)
 	var answers any
-	switch {
-	case slices.Contains(os.Args[1:], "alerts"):
+	if slices.Contains(os.Args[1:], "alerts") {
 		answers, err = play(asked, folder)
-	case slices.Contains(os.Args[1:], "exemplars"):
-		answers, err = exemplars(asked.Scrapes)
-	default:
+	} else {
 		answers, err = answerAll(asked, folder)
 	}
 	if err != nil {

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/prometheus/common/model"
-	"github.com/prometheus/prometheus/model/exemplar"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/model/relabel"
 	"github.com/prometheus/prometheus/model/textparse"
@@ -151,39 +150,4 @@ func (one scrape) read(target labels.Labels, keep func(labels.Labels, float64) e
 			return err
 		}
 	}
-}
-
-// named is an exemplar: the labels of its series, its own, and its value.
-type named struct {
-	Series   map[string]string `json:"series"`
-	Exemplar map[string]string `json:"exemplar"`
-	Value    float64           `json:"value"`
-}
-
-// exemplars returns what Prometheus' parser finds beside the samples of pages.
-func exemplars(scrapes []scrape) ([]named, error) {
-	found := []named{}
-	for _, one := range scrapes {
-		page, err := textparse.New([]byte(one.Body), one.ContentType, labels.NewSymbolTable(), textparse.ParserOptions{})
-		if err != nil {
-			return nil, err
-		}
-		for {
-			entry, err := page.Next()
-			if errors.Is(err, io.EOF) {
-				break
-			}
-			if err != nil {
-				return nil, err
-			}
-			var series labels.Labels
-			var beside exemplar.Exemplar
-			if entry != textparse.EntrySeries || !page.Exemplar(&beside) {
-				continue
-			}
-			page.Labels(&series)
-			found = append(found, named{series.Map(), beside.Labels.Map(), beside.Value})
-		}
-	}
-	return found, nil
 }

@@ -8,7 +8,7 @@ from prometheus_client.registry import Collector
 
 from guided_contract import tasks
 from guided_sidecar.grammar.pool.workers import Loss
-from guided_sidecar.grammar.prepare.cache import ProofResult
+from guided_sidecar.grammar.prepare.known import ProofResult
 from guided_sidecar.health.readiness import Reading, Verdict
 
 _PROBE_STATES: Final = ("Pending", "Passed", "Failed", "Busy")
@@ -37,7 +37,7 @@ class HealthCollector(Collector):
         desyncs = {str(rank): agreement.desyncs.get(rank, 0) for rank in snapshot.expected_ranks}
         yield from (
             _gauge("ready", "1 if this pod may get requests", verdict.ready),
-            _gauge("ranks_connected", "Sampling ranks that are connected", len(reading.ranks)),
+            _gauge("ranks_connected", "Sampling ranks that are connected", len(snapshot.ranks)),
             _gauge("ranks_expected", "Sampling ranks of the engine", len(snapshot.expected_ranks)),
             _gauge("guided_probe", "1 for the guided probe's state, 0 for others", probe, "state"),
             _gauge(
@@ -60,11 +60,6 @@ class HealthCollector(Collector):
                 "reason",
             ),
             _counter("grammar_worker_forks", "Grammar workers made", workers.forks),
-            _counter(
-                "grammar_worker_fork_seconds",
-                "Time from asking for a worker to having it",
-                workers.fork_s,
-            ),
             _gauge("grammar_leases", "Guided requests that hold a grammar on the ranks", cache.leases),
             _counter(
                 "grammar_cache_lookups", "Requests for a grammar, by where it was found", answers, "result"

@@ -15,7 +15,6 @@ from guided_contract import trace_context
 from guided_contract.config import PodConfig
 from guided_contract.status import Failure, ProbeStatus
 from guided_contract.tasks import Living
-from guided_sidecar.health.readiness import boot_of
 from guided_sidecar.socket.snapshot import ServiceSnapshot
 
 # Two fixed strings: no model can spoil them with endless whitespace, which an object's grammar allows it,
@@ -78,18 +77,18 @@ class GuidedProbe:
     @property
     def status(self) -> ProbeStatus:
         """The outcome for the running engine start; Pending as soon as there is another."""
-        return self._status if self._boot and self._boot == boot_of(self._snapshot()) else _PENDING
+        return self._status if self._boot and self._boot == self._snapshot().boot else _PENDING
 
     @property
     def passed(self) -> bool:
         """Whether the running engine start has passed once."""
-        return self._passed and self._boot == boot_of(self._snapshot())
+        return self._passed and self._boot == self._snapshot().boot
 
     async def _probe_forever(self) -> None:
         delay_s = self._poll_s
         async with aiohttp.ClientSession(timeout=self._timeout) as session:
             while True:
-                boot = boot_of(self._snapshot())
+                boot = self._snapshot().boot
                 if boot != self._boot:
                     self._boot, self._status, delay_s = boot, _PENDING, self._poll_s
                     self._passed = False

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from guided_contract import fingerprint
 from guided_contract.config import PodConfig
 from guided_contract.status import DraftsStatus, Failure, NotReadyReason, ProbeStatus
-from guided_contract.wire import Hello, Role
+from guided_contract.wire import Role
 from guided_sidecar.health.heartbeats import EngineState
 from guided_sidecar.socket.snapshot import ServiceSnapshot
 
@@ -30,24 +30,6 @@ class Reading:
     drafts: DraftsStatus = field(default_factory=DraftsStatus)
     node: int = 0  # which of its replica's pods this is
 
-    @property
-    def hellos(self) -> tuple[Hello, ...]:
-        """The hellos of this engine start; a dying predecessor's connections do not count.
-
-        Those of other nodes have engine starts of their own, which their own sidecars follow.
-        """
-        boot = boot_of(self.snapshot)
-        return tuple(hello for hello in self.snapshot.hellos if hello.node or hello.boot == boot)
-
-    @property
-    def ranks(self) -> frozenset[int]:
-        """The connected ranks that sample."""
-        return frozenset(
-            hello.rank
-            for hello in self.hellos
-            if hello.role == "rank" and hello.samples and hello.rank is not None
-        )
-
 
 class Verdict(NamedTuple):
     """What /readyz says; `reason` and `message` as in status.PodStatus, empty when ready."""
@@ -55,17 +37,6 @@ class Verdict(NamedTuple):
     ready: bool
     reason: str = ""
     message: str = ""
-
-
-def launcher_of(snapshot: ServiceSnapshot) -> Hello | None:
-    """Return the newest launcher's hello."""
-    return next((hello for hello in reversed(snapshot.hellos) if hello.role == "launcher"), None)
-
-
-def boot_of(snapshot: ServiceSnapshot) -> str:
-    """Return the running engine start's name; "" while no launcher is connected."""
-    launcher = launcher_of(snapshot)
-    return launcher.boot if launcher else ""
 
 
 def judge(reading: Reading) -> Verdict:
@@ -93,18 +64,18 @@ def _draining(reading: Reading) -> str:
 
 
 def _launcher_missing(reading: Reading) -> str:
-    return "" if launcher_of(reading.snapshot) else "the engine's launcher is not connected to the sidecar"
+    return "" if reading.snapshot.launcher else "the engine's launcher is not connected to the sidecar"
 
 
 def _vllm_unsupported(reading: Reading) -> str:
-    launcher = launcher_of(reading.snapshot)
+    launcher = reading.snapshot.launcher
     return launcher.unsupported if launcher else ""
 
 
 def _patches_failed(reading: Reading) -> str:
     failed = {
         f"{patch.name} in the {hello.role} process ({patch.reason})"
-        for hello in reading.hellos
+        for hello in reading.snapshot.current
         for patch in hello.patches
         if patch.state == "Failed"
     }
@@ -112,14 +83,14 @@ def _patches_failed(reading: Reading) -> str:
 
 
 def _processes_missing(reading: Reading) -> str:
-    present = {hello.role for hello in reading.hellos}
+    present = {hello.role for hello in reading.snapshot.current}
     missing = [name for role, name in _PROCESSES.items() if role not in present]
     return f"the plugin has not reported from {' and '.join(missing)}" if missing else ""
 
 
 def _tokenizers_differ(reading: Reading) -> str:
     ours = reading.snapshot.workers.tokenizer
-    others = [hello for hello in reading.hellos if fingerprint.differing(ours, hello.tokenizer)]
+    others = [hello for hello in reading.snapshot.current if fingerprint.differing(ours, hello.tokenizer)]
     if not others:
         return ""
     ranks = ", ".join(sorted(f"rank {hello.rank}" for hello in others))
@@ -131,7 +102,7 @@ def _tokenizers_differ(reading: Reading) -> str:
 
 def _ranks_missing(reading: Reading) -> str:
     expected = reading.snapshot.expected_ranks
-    missing = ", ".join(str(rank) for rank in expected if rank not in reading.ranks)
+    missing = ", ".join(str(rank) for rank in expected if rank not in reading.snapshot.ranks)
     count = missing.count(",") + 1
     return f"{count} of {len(expected)} ranks are not connected: {missing}" if missing else ""
 

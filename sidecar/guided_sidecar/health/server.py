@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from aiohttp import web
-from prometheus_client.openmetrics.exposition import CONTENT_TYPE_LATEST
 
 from guided_contract import status
 from guided_contract.heartbeat import now_ns
@@ -19,7 +18,7 @@ from guided_sidecar.health.readiness import Reading, Verdict, judge
 from guided_sidecar.health.status_page import page
 from guided_sidecar.settings import Settings
 from guided_sidecar.socket.snapshot import ServiceSnapshot
-from guided_sidecar.telemetry.metrics import CONTENT_TYPE, OPENMETRICS, SidecarMetrics
+from guided_sidecar.telemetry.metrics import CONTENT_TYPE, SidecarMetrics
 
 _PERIOD_S: Final = 1.0
 _STALE_S: Final = 10.0  # an answer older than this is no answer: the loop that makes them must have died
@@ -130,9 +129,5 @@ class HealthServer:
         body = status.encode(page(self._reading, self.verdict))
         return web.Response(body=body, content_type="application/json")
 
-    async def _render(self, request: web.Request) -> web.Response:
-        if OPENMETRICS in request.headers.get("Accept", ""):
-            body, content_type = self._metrics.render_openmetrics(), CONTENT_TYPE_LATEST
-        else:
-            body, content_type = self._metrics.render(), CONTENT_TYPE
-        return web.Response(body=body, headers={"Content-Type": content_type})
+    async def _render(self, _: web.Request) -> web.Response:
+        return web.Response(body=self._metrics.render(), headers={"Content-Type": CONTENT_TYPE})

@@ -13,15 +13,15 @@ from guided_contract.status import (
 )
 from guided_contract.wire import Hello, Patch
 from guided_sidecar.grammar import trust
-from guided_sidecar.health.readiness import Reading, Verdict, exhausted, launcher_of
+from guided_sidecar.health.readiness import Reading, Verdict, exhausted
 
 _WORST: Final = ("Applied", "Skipped", "Failed")
 
 
 def page(reading: Reading, verdict: Verdict) -> PodStatus:
     """Return what the operator reads."""
-    snapshot, hellos, connected = reading.snapshot, reading.hellos, reading.ranks
-    launcher = launcher_of(snapshot)
+    snapshot, hellos, connected = reading.snapshot, reading.snapshot.current, reading.snapshot.ranks
+    launcher = snapshot.launcher
     workers, agreement = snapshot.workers, snapshot.agreement
     failures = [failure for failure in (workers.last_failure, reading.probe_failure) if failure is not None]
     # A rank connects once it has made the factories of all processors.

@@ -7,7 +7,7 @@ digest that not every rank has sent in time is counted as lost; only digests tha
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
@@ -48,7 +48,7 @@ class AgreementState:
     message: str = ""
 
 
-class Consensus:
+class Agreement:
     """Compares what sampling ranks say, and tells API servers what to end.
 
     Parameters
@@ -56,19 +56,11 @@ class Consensus:
     ranks
         How many ranks sample one sequence: the tensor-parallel size. As many with consecutive numbers are a
         data-parallel group, and compared with each other alone.
-    on_desync
-        Hears of each request in which ranks differed from the others, and of these ranks.
     clock
         Monotonic seconds.
     """
 
-    def __init__(
-        self,
-        ranks: int,
-        on_desync: Callable[[str, Sequence[int]], None],
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._on_desync = on_desync
+    def __init__(self, ranks: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._expected = ranks
         self._clock = clock
         self._apis: list[Link] = []
@@ -123,14 +115,12 @@ class Consensus:
         self._compared += 1
         if len(set(by_rank.values())) == 1:
             return
-        differing = _differing(by_rank)
-        self._desyncs.update(differing)
+        self._desyncs.update(_differing(by_rank))
         self._last_desync_s = self._clock()
         digests = (
             f"rank {rank} {digest:08x} at token {at}" for rank, (at, digest) in sorted(by_rank.items())
         )
         _log.error("ranks disagree about request %s: %s", request_id, ", ".join(digests))
-        self._on_desync(request_id, differing)
         self._end(request_id, ErrorCode.RANKS_DESYNCHRONIZED.value)
 
     def _end(self, request_id: str, code: str) -> None:

@@ -14,7 +14,7 @@ from guided_sidecar.grammar.pool.restart_budget import RestartBudget
 from guided_sidecar.grammar.pool.workers import Workers
 from guided_sidecar.grammar.prepare.named_grammars import NamedGrammars
 from guided_sidecar.grammar.prepare.preparer import Preparer
-from guided_sidecar.ranks.agreement import Consensus
+from guided_sidecar.ranks.agreement import Agreement
 from guided_sidecar.ranks.load_barrier import LoadBarrier
 from guided_sidecar.settings import Settings
 from guided_sidecar.socket.server import Peer, Session, SocketServer
@@ -22,20 +22,19 @@ from guided_sidecar.socket.sessions import ApiSession, RankSession, Room, Silent
 from guided_sidecar.socket.snapshot import ServiceSnapshot
 from guided_sidecar.telemetry import spans
 from guided_sidecar.telemetry.conventions import GRAMMAR_BACKEND, GRAMMAR_KEY, GRAMMAR_LOAD, RANK
-from guided_sidecar.telemetry.incidents import WorkerRestarts
 
 
 class GrammarService:
     """Grammar workers behind the stream socket; `tracer` makes grammar.prepare, .compile and .load."""
 
-    def __init__(self, settings: Settings, tracer: Tracer, consensus: Consensus) -> None:
+    def __init__(self, settings: Settings, tracer: Tracer, agreement: Agreement) -> None:
         self._settings = settings
         self._tracer = tracer
-        self._consensus = consensus
+        self._agreement = agreement
         self._boot = ""
         capacity = Capacity.of_this_container(settings.pod.guided_decoding.compile)
         budget = RestartBudget(settings.pod.restart)
-        self._workers = Workers(settings, budget, WorkerRestarts(tracer), capacity.workers)
+        self._workers = Workers(settings, budget, capacity.workers)
         self._load_barrier = LoadBarrier(settings.pod.sampling_ranks, self._record_load)
         self._preparer = Preparer(settings, capacity, Pool(self._workers), self._load_barrier, tracer)
         folder = settings.pod.named_grammars_dir
@@ -66,21 +65,21 @@ class GrammarService:
             grammars=self._named.states,
             awaited_grammars=self._named.awaited,
             exhausted=self._workers.are_exhausted,
-            agreement=self._consensus.state,
+            agreement=self._agreement.state,
         )
 
     def _welcome(self, peer: Peer) -> Session:
         hello = peer.hello
         if hello.role == "launcher":
             if self._boot not in {"", hello.boot}:
-                self._consensus.restart()
+                self._agreement.restart()
             self._boot = hello.boot
         if hello.role == "api":
-            return ApiSession(peer, self._preparer, self._named, self._room, self._consensus)
+            return ApiSession(peer, self._preparer, self._named, self._room, self._agreement)
         if hello.role == "rank" and hello.samples and hello.rank is not None:
             if hello.rank not in self._settings.pod.sampling_of(hello.node):
                 raise WireError(f"there is no rank {hello.rank} on node {hello.node}")
-            return RankSession(peer, hello.rank, self._load_barrier, self._consensus, self._preparer)
+            return RankSession(peer, hello.rank, self._load_barrier, self._agreement, self._preparer)
         return SilentSession()
 
     def _record_load(self, rank: int, load: Load, loaded: Loaded, trace: Context) -> None:

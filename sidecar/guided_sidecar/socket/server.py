@@ -10,17 +10,15 @@ import functools
 import logging
 import os
 import socket
-import struct
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Protocol
 
 from guided_contract import wire
 from guided_contract.wire import ClientMessage, Hello, ServiceMessage, Welcome, WireError
 from guided_sidecar.settings import Settings
 
 _log = logging.getLogger(__name__)
-_CREDENTIALS: Final = struct.Struct("3i")  # pid, uid, gid as SO_PEERCRED gives them
 
 
 class Session(Protocol):
@@ -99,8 +97,7 @@ class SocketServer:
         """Serve one connection until it ends."""
         task = asyncio.current_task()
         connections = self._connections[remote]
-        is_welcome = remote or _is_ours(writer)
-        if task is None or not is_welcome or len(connections) >= self._settings.max_connections:
+        if task is None or len(connections) >= self._settings.max_connections:
             writer.transport.abort()
             return
         connections.add(task)
@@ -138,19 +135,8 @@ class SocketServer:
             session.closed()
 
 
-def _is_ours(writer: asyncio.StreamWriter) -> bool:
-    """Return whether the peer runs as our user; whoever else reaches the socket has no business here."""
-    peer = writer.get_extra_info("socket")
-    credentials = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    _, uid, _ = _CREDENTIALS.unpack(credentials)
-    if uid != os.geteuid():
-        _log.warning("refusing a connection of user %d", uid)
-        return False
-    return True
-
-
 def _bound(path: Path) -> socket.socket:
-    """Return a socket bound to `path` with mode 0600, put there in one step."""
+    """Return a socket bound to `path` for our user alone (0600), put there in one step."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     with contextlib.suppress(FileNotFoundError):
         temporary.unlink()

@@ -23,7 +23,7 @@ from guided_contract.wire import (
 )
 from guided_sidecar.grammar.prepare.named_grammars import NamedGrammars
 from guided_sidecar.grammar.prepare.preparer import Preparer
-from guided_sidecar.ranks.agreement import Consensus
+from guided_sidecar.ranks.agreement import Agreement
 from guided_sidecar.ranks.load_barrier import LoadBarrier
 from guided_sidecar.socket.server import Peer
 
@@ -56,18 +56,18 @@ class Room:
 class ApiSession:
     """An API server: prepares grammars, and holds leases until it releases them or is gone.
 
-    A prepare for which `room` has none is refused; `consensus` tells the server what to end.
+    A prepare for which `room` has none is refused; `agreement` tells the server what to end.
     """
 
     def __init__(
-        self, peer: Peer, preparer: Preparer, named: NamedGrammars, room: Room, consensus: Consensus
+        self, peer: Peer, preparer: Preparer, named: NamedGrammars, room: Room, agreement: Agreement
     ) -> None:
         self._peer = peer
         self._preparer = preparer
         self._named = named
         self._room = room
-        self._consensus = consensus
-        consensus.connect(peer)
+        self._agreement = agreement
+        agreement.connect(peer)
         self._pending: dict[int, tuple[asyncio.Task[None], int]] = {}  # and what it takes of the room
         self._leases: dict[int, str] = {}
 
@@ -83,7 +83,7 @@ class ApiSession:
 
     def closed(self) -> None:
         """Cancel what is under way, and end all leases."""
-        self._consensus.disconnect(self._peer)
+        self._agreement.disconnect(self._peer)
         for number in [*self._pending, *self._leases]:
             self._end(number)
 
@@ -148,12 +148,12 @@ class RankSession:
     """A sampling rank: answers Load, and says what it gives up."""
 
     def __init__(
-        self, peer: Peer, rank: int, load_barrier: LoadBarrier, consensus: Consensus, preparer: Preparer
+        self, peer: Peer, rank: int, load_barrier: LoadBarrier, agreement: Agreement, preparer: Preparer
     ) -> None:
         self._peer = peer
         self._rank = rank
         self._load_barrier = load_barrier
-        self._consensus = consensus
+        self._agreement = agreement
         self._preparer = preparer
         load_barrier.connect(rank, peer, peer.hello)
 
@@ -165,7 +165,7 @@ class RankSession:
             case Loaded():
                 self._load_barrier.answer(self._rank, self._peer, message)
             case Failed():
-                self._consensus.fail(message)
+                self._agreement.fail(message)
                 if message.code == ErrorCode.SEQUENCE_SLOW:
                     self._preparer.found_slow(message.key)
             case _:
@@ -178,7 +178,7 @@ class RankSession:
             raise WireError(f"not a record: {error}") from error
         if not isinstance(digests, records.Digests) or digests.rank != self._rank:
             raise WireError("a rank sends digests of its own, and no other record")
-        self._consensus.receive(digests)
+        self._agreement.receive(digests)
 
     def closed(self) -> None:
         """Give up the rank's place."""

@@ -3,24 +3,20 @@
 Labels hold codes, ranks, kinds and the resource's own names only: their number is bounded.
 """
 
-from collections.abc import Collection, Mapping, Sequence
-from typing import Final, get_args
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Final, NamedTuple, get_args
 
 import msgspec
 import prometheus_client
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
-from prometheus_client.openmetrics import exposition
 
 from guided_contract import records
 from guided_contract.errors import ErrorCode
 from guided_contract.records import Decode, DraftTokens, HttpRequest
 from guided_contract.status import DraftsStatus
-from guided_sidecar.telemetry import spans
-from guided_sidecar.telemetry.decode_counts import COUNTS, with_drafts
-from guided_sidecar.telemetry.span_metrics import SpanMetrics, exemplar
+from guided_sidecar.telemetry.span_metrics import SpanMetrics
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
-OPENMETRICS: Final = "application/openmetrics-text"
 
 # What a label may say about an end; anything else is "other".
 _ENDS: Final = frozenset({"", *get_args(records.EndReason)} | {code.value for code in ErrorCode})
@@ -31,6 +27,50 @@ _ABOUT_GRAMMARS: Final = frozenset(code.value for code in ErrorCode if code.valu
 }
 _FILL_BUCKETS_S: Final = (0.00001, 0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5)
 _REQUEST_BUCKETS_S: Final = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
+
+
+class DecodeCount(NamedTuple):
+    """What a sequence's record says (durations in seconds), and its names: attribute, metric, help."""
+
+    of: Callable[[Decode], float]
+    attribute: str
+    metric: str
+    text: str
+
+
+# What a rank counts of each sequence: attributes of guided.decode, and counters by rank.
+DECODE_COUNTS: Final = (
+    DecodeCount(lambda r: r.tokens, "tokens", "tokens", "Tokens of guided sequences"),
+    DecodeCount(lambda r: r.steps, "steps", "decode_steps", "Steps of guided sequences"),
+    DecodeCount(lambda r: r.fills, "fills", "mask_fills", "Token masks computed"),
+    DecodeCount(
+        lambda r: r.fill_ns / 1e9, "fill.duration", "mask_fill_seconds", "Time spent computing token masks"
+    ),
+    DecodeCount(
+        lambda r: r.exposed_ns / 1e9,
+        "exposed.duration",
+        "mask_exposed_seconds",
+        "Time for which sampling waited for masks, summed over the sequences that waited",
+    ),
+    DecodeCount(
+        lambda r: r.drafts_proposed,
+        "drafts.proposed",
+        "drafts_proposed",
+        "Draft tokens proposed for guided sequences",
+    ),
+    DecodeCount(
+        lambda r: r.drafts_accepted,
+        "drafts.accepted",
+        "drafts_accepted",
+        "Draft tokens of guided sequences that were accepted",
+    ),
+    DecodeCount(
+        lambda r: r.drafts_forbidden,
+        "drafts.forbidden",
+        "drafts_forbidden",
+        "Draft tokens that the grammar did not allow, or that came after one",
+    ),
+)
 _PROCESSOR: Final = ("rank", "processor")
 # By name, what each counts, and its labels.
 _COUNTERS: Final[Mapping[str, tuple[str, Sequence[str]]]] = {
@@ -43,7 +83,7 @@ _COUNTERS: Final[Mapping[str, tuple[str, Sequence[str]]]] = {
         "Guided sequences that ended, by rank, backend and reason; tp_rank 0 counts each once",
         ("rank", "tp_rank", "backend", "end_reason"),
     ),
-    **{count.metric: (count.text, ("rank",)) for count in COUNTS},
+    **{count.metric: (count.text, ("rank",)) for count in DECODE_COUNTS},
     "draft_tokens_changes": (
         "Changes of the number of draft tokens, by another choice or another batch size",
         ("engine",),
@@ -80,20 +120,17 @@ class SidecarMetrics:
     ----------
     ranks
         How many ranks sample one sequence, and so count it: the tensor-parallel size.
-    traced
-        Whether traces are exported, which exemplars then name.
     processors
         Names of the model's logits processors.
     """
 
-    def __init__(self, ranks: int = 1, *, traced: bool = False, processors: Collection[str] = ()) -> None:
+    def __init__(self, ranks: int = 1, *, processors: Collection[str] = ()) -> None:
         # Else each series has another that tells when it began: twice as many, which nobody asks for.
         prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]  # the library has no types for it
         self.registry = CollectorRegistry(auto_describe=False)
-        self.spans = SpanMetrics(self.registry, is_traced=traced)
+        self.spans = SpanMetrics(self.registry)
         self.drafts = DraftsStatus()
         self._ranks = ranks
-        self._is_traced = traced
         self._processors = frozenset(processors)
         self._counters = {
             name: Counter(f"guidedmodel_{name}", text, labels, registry=self.registry)
@@ -149,34 +186,30 @@ class SidecarMetrics:
         """Return the page in Prometheus' text format, version 0.0.4."""
         return prometheus_client.generate_latest(self.registry)
 
-    def render_openmetrics(self) -> bytes:
-        """Return the page as OpenMetrics, version 1.0.0: the same figures, with exemplars."""
-        page: bytes = exposition.generate_latest(self.registry)  # type: ignore[no-untyped-call]  # no types
-        return page
-
     def _count(self, name: str, *labels: str | int, by: float = 1) -> None:
         counter = self._counters[name]
         (counter.labels(*map(str, labels)) if labels else counter).inc(by)
-
-    def _exemplar(self, traceparent: str | None) -> dict[str, str] | None:
-        return exemplar(spans.parent_of(spans.remote(traceparent)), is_traced=self._is_traced)
 
     def _take_request(self, record: HttpRequest) -> None:
         code = _bounded(record.error_code or "")
         kind = record.kind or ("unknown" if code in _ABOUT_GRAMMARS else "unguided")
         self._count("requests", record.status, code, kind)
         self._count("ignored_keys", by=record.ignored_keys)
-        own = f"00-{record.trace_id}-{record.span_id}-{record.flags:02x}"
-        duration_s = max(0, record.end_ns - record.start_ns) / 1e9
-        self._duration.labels(kind).observe(duration_s, self._exemplar(own))
+        self._duration.labels(kind).observe(max(0, record.end_ns - record.start_ns) / 1e9)
 
     def _take_decode(self, record: Decode) -> None:
         rank = record.rank
         self._count("sequences", rank, rank % self._ranks, record.backend, _bounded(record.end_reason))
-        self._fill_max.labels(str(rank)).observe(record.fill_max_ns / 1e9, self._exemplar(record.traceparent))
-        for count in COUNTS:
+        self._fill_max.labels(str(rank)).observe(record.fill_max_ns / 1e9)
+        for count in DECODE_COUNTS:
             self._count(count.metric, rank, by=count.of(record))
-        self.drafts = with_drafts(self.drafts, record)
+        if record.takes_drafts:  # those that a processor took none of say nothing of who made them
+            self.drafts = msgspec.structs.replace(
+                self.drafts,
+                proposed=self.drafts.proposed + record.drafts_proposed,
+                accepted=self.drafts.accepted + record.drafts_accepted,
+                forbidden=self.drafts.forbidden + record.drafts_forbidden,
+            )
 
     def _take_draft_tokens(self, record: DraftTokens) -> None:
         self.drafts = msgspec.structs.replace(self.drafts, chosen=record.chosen, off=record.why)

@@ -7,12 +7,11 @@ the next.
 import itertools
 import logging
 import time
-from collections.abc import Iterator
 from typing import Final
 
 from opentelemetry.exporter.otlp.proto.grpc.metric_exporter import OTLPMetricExporter as GrpcExporter
 from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter as HttpExporter
-from opentelemetry.sdk.metrics import Exemplar, export
+from opentelemetry.sdk.metrics import export
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from prometheus_client import CollectorRegistry
@@ -87,13 +86,4 @@ def _histogram(samples: list[Sample], begun_ns: int, now_ns: int) -> export.Hist
         explicit_bounds=[float(bucket.labels["le"]) for bucket in buckets[:-1]],
         min=None,  # type: ignore[arg-type]  # optional in OTLP, and nobody keeps them
         max=None,  # type: ignore[arg-type]  # neither
-        exemplars=[exemplar for bucket in buckets for exemplar in _exemplar(bucket)],
     )
-
-
-def _exemplar(bucket: Sample) -> Iterator[Exemplar]:
-    named = bucket.exemplar
-    if named is not None and named.timestamp is not None:
-        at_ns = int(float(named.timestamp) * 1e9)
-        ids = (int(named.labels[name], 16) for name in ("span_id", "trace_id"))
-        yield Exemplar({}, named.value, at_ns, *ids)

@@ -20,10 +20,9 @@ from guided_contract import records
 from guided_contract.config import PodConfig, TelemetryConfig
 from guided_contract.otel_variables import traces_url
 from guided_contract.records import Decode, Digests, HttpRequest, ProcessorFailure
-from guided_sidecar.telemetry import conventions, otlp_metrics, request_spans, spans
-from guided_sidecar.telemetry.decode_spans import Decodes
-from guided_sidecar.telemetry.incidents import Desyncs, ProcessorFailures
+from guided_sidecar.telemetry import conventions, otlp_metrics, record_spans, spans
 from guided_sidecar.telemetry.metrics import SidecarMetrics
+from guided_sidecar.telemetry.record_spans import ProcessorFailures
 
 FLUSH_DEADLINE_S: Final = 5.0  # of a pod's 30 s to end, after the engine has gone
 _DATAGRAM_BYTES: Final = 64 << 10
@@ -45,9 +44,7 @@ class Instruments:
         resource = Resource.create({}, conventions.SCHEMA_URL)
         is_traced = config.telemetry.endpoint is not None
         self.metrics = SidecarMetrics(
-            config.tensor_parallel,
-            traced=is_traced,
-            processors=[processor.name for processor in config.logits_processors],
+            config.tensor_parallel, processors=[processor.name for processor in config.logits_processors]
         )
         # Without a collector the contexts of other processes' traces still travel, and no trace begins here.
         self.provider = spans.provider(resource, share=config.telemetry.sampling if is_traced else 0.0)
@@ -56,7 +53,6 @@ class Instruments:
             self.provider.add_span_processor(way_out)
         self.figures = otlp_metrics.figures(self.metrics.registry, resource, os.environ)
         self.tracer = spans.tracer(self.provider)
-        self.desyncs = Desyncs(self.tracer)
 
 
 class Telemetry:
@@ -71,9 +67,8 @@ class Telemetry:
         self._instruments = instruments
         self._path = config.telemetry_socket
         self._on_digests = on_digests
-        tracer, ranks = instruments.tracer, config.tensor_parallel
-        self._decodes = Decodes(ranks, tracer, instruments.desyncs)
-        self._failures = ProcessorFailures(config.logits_processors, ranks, tracer)
+        self._ranks = config.tensor_parallel
+        self._failures = ProcessorFailures(config.logits_processors, self._ranks, instruments.tracer)
         self._socket: socket.socket | None = None
 
     def processor_failures(self) -> Mapping[str, int]:
@@ -107,7 +102,6 @@ class Telemetry:
             self._read_some(self._socket)
             self._socket.close()
             self._socket = None
-        self._decodes.flush()
         ends: list[Callable[[], None]] = [self._instruments.provider.shutdown]
         if self._instruments.figures is not None:
             ends.append(self._instruments.figures.shutdown)
@@ -130,7 +124,7 @@ class Telemetry:
         """Make spans and counts of what a process sent; what is no record is counted."""
         try:
             record = records.decode(datagram)
-            root = request_spans.root(record) if isinstance(record, HttpRequest) else None
+            root = record_spans.root(record) if isinstance(record, HttpRequest) else None
         except ValueError:
             self._instruments.metrics.take_garbage()
             return
@@ -138,9 +132,9 @@ class Telemetry:
         match record:
             case HttpRequest():
                 if root is not None:
-                    request_spans.make(self._instruments.tracer, record, *root)
-            case Decode():
-                self._decodes.add(record)
+                    record_spans.make_request(self._instruments.tracer, record, *root)
+            case Decode() if record.rank % self._ranks == 0:  # those of others tell the same
+                record_spans.make_decode(self._instruments.tracer, record)
             case Digests():
                 self._on_digests(record)
             case ProcessorFailure():

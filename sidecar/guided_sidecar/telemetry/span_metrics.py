@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from typing import Final
 
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
-from opentelemetry.trace import SpanContext, format_span_id, format_trace_id
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from guided_contract.errors import CATALOGUE
@@ -31,21 +30,13 @@ _MEASURES: Final[Mapping[str, tuple[tuple[str, ...], str]]] = {
 }
 
 
-def exemplar(context: SpanContext | None, *, is_traced: bool) -> dict[str, str] | None:
-    """Return the labels by which OpenMetrics names a span; None where its trace is not exported."""
-    if context is None or not (is_traced and context.trace_flags.sampled):
-        return None
-    return {"trace_id": format_trace_id(context.trace_id), "span_id": format_span_id(context.span_id)}
-
-
 class SpanMetrics(SpanProcessor):
     """Measures grammars on their way to the ranks.
 
     Every label's value is one of a few: a span's attributes are ours, error codes are the catalogue's.
     """
 
-    def __init__(self, registry: CollectorRegistry, *, is_traced: bool) -> None:
-        self._is_traced = is_traced
+    def __init__(self, registry: CollectorRegistry) -> None:
         self._durations = {
             span: Histogram(
                 f"guidedmodel_{span.replace('.', '_')}_seconds",
@@ -71,8 +62,7 @@ class SpanMetrics(SpanProcessor):
         labels = (str(told.get(name) or "none") for name in _MEASURES[span.name][0])
         duration_s = max(0, (span.end_time or 0) - (span.start_time or 0)) / 1e9
         error_code = str(told.get(c.ERROR_TYPE, ""))
-        self._durations[span.name].labels(*labels, _OUTCOMES.get(error_code, "other")).observe(
-            duration_s, exemplar(span.get_span_context(), is_traced=self._is_traced)
-        )
+        outcome = _OUTCOMES.get(error_code, "other")
+        self._durations[span.name].labels(*labels, outcome).observe(duration_s)
         if span.name == c.GRAMMAR_PREPARE and error_code:
             self._refused.labels(error_code).inc()

@@ -20,8 +20,7 @@ from guided_contract.records import (
     ProcessorTimes,
 )
 from guided_contract.wire import ServiceMessage
-from guided_sidecar.ranks.agreement import Consensus
-from guided_sidecar.telemetry.incidents import Desyncs
+from guided_sidecar.ranks.agreement import Agreement
 from guided_sidecar.telemetry.metrics import SidecarMetrics
 from support.fuzz import mutation
 from support.fuzz.target import Target
@@ -113,19 +112,19 @@ class _Receiver:
         made = MemorySpans()
         made.provider.add_span_processor(self._metrics.spans)
         made.provider.add_span_processor(_Export())
-        consensus = Consensus(_RANKS, Desyncs(made.tracer).found)
-        consensus.connect(_Api())
+        agreement = Agreement(_RANKS)
+        agreement.connect(_Api())
         receiver = telemetry(
             made,
             self._metrics,
-            on_digests=consensus.receive,
+            on_digests=agreement.receive,
             tensor_parallel=_RANKS,
             logits_processors=list(_PROCESSORS),
         )
         for one in (datagram, *_WHOLE):
             receiver.take(one)
         await receiver.stop()
-        assert consensus.state.lost == 0
+        assert agreement.state.lost == 0
         for metric in self._metrics.registry.collect():
             for sample in metric.samples:
                 assert _LABELS.fullmatch("".join(sample.labels.values())), sample.labels

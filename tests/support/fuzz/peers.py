@@ -29,11 +29,10 @@ from guided_contract.wire import (
 from guided_sidecar.grammar.pool.pool import Progress
 from guided_sidecar.grammar.prepare.jobs import job_of
 from guided_sidecar.grammar.worker_messages import Done, Job, Ready
-from guided_sidecar.ranks.agreement import Consensus
+from guided_sidecar.ranks.agreement import Agreement
 from guided_sidecar.settings import Settings
 from guided_sidecar.socket import grammar_service
 from guided_sidecar.socket.grammar_service import GrammarService
-from support.digests import unheard
 from support.fuzz import mutation
 from support.fuzz.target import Target, end_all
 from support.spans import MemorySpans
@@ -148,8 +147,8 @@ class _Sidecar:
     async def _met(self, data: bytes) -> None:
         real, grammar_service.Pool = grammar_service.Pool, _InstantPool  # type: ignore[assignment,misc]
         try:
-            spans, consensus = MemorySpans(), Consensus(1, unheard)
-            service = GrammarService(Settings(POD), spans.tracer, consensus)
+            spans, agreement = MemorySpans(), Agreement(1)
+            service = GrammarService(Settings(POD), spans.tracer, agreement)
         finally:
             grammar_service.Pool = real  # type: ignore[misc]
         witness = _Link(service, stream(API, PENDING))

@@ -17,7 +17,6 @@ _SHOWN = (
     ("http.response.status_code", "status"),
     ("error.type", "error"),
     ("guidedmodel.rank", "rank"),
-    ("guidedmodel.decode.ranks", "of"),
     (_GRAMMAR_KIND, "kind"),
     ("guidedmodel.grammar.backend", "backend"),
     ("guidedmodel.decode.tokens", "tokens"),

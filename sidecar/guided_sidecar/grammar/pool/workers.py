@@ -9,6 +9,8 @@ import time
 from collections.abc import AsyncIterator, Mapping
 from typing import Final, Literal
 
+from opentelemetry.trace import get_current_span
+
 from guided_contract.errors import ErrorCode, GuidedError
 from guided_contract.status import Failure
 from guided_contract.tasks import Living
@@ -18,7 +20,7 @@ from guided_sidecar.grammar.pool.restart_budget import RestartBudget
 from guided_sidecar.grammar.pool.worker_process import Template, TemplateDiedError, Worker
 from guided_sidecar.grammar.worker_messages import Ready
 from guided_sidecar.settings import Settings
-from guided_sidecar.telemetry.incidents import WorkerRestarts
+from guided_sidecar.telemetry import conventions as c
 
 _log = logging.getLogger(__name__)
 IDLE_DEATH: Final = "an idle grammar worker died"
@@ -26,7 +28,6 @@ IDLE_DEATH: Final = "an idle grammar worker died"
 # Why a worker was lost before its time: it died in a compile, or while idle, or with its template; its
 # compile ran out of memory or time, or nobody waited for it any more.
 Loss = Literal["crashed", "idle", "template", "memory", "deadline", "cancelled"]
-_ORDERED: Final[tuple[Loss, ...]] = ("deadline", "cancelled")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -41,8 +42,6 @@ class WorkersState:
     queued: int = 0  # compiles that wait for a worker
     restarts: Mapping[Loss, int] = dataclasses.field(default_factory=dict)  # workers lost before their time
     forks: int = 0  # workers made
-    fork_s: float = 0.0  # from asking for each to having it, together
-    templates: int = 0  # that became ready
     tokenizer: Mapping[Backend, str] = dataclasses.field(default_factory=dict)
     versions: Mapping[str, str] = dataclasses.field(default_factory=dict)
     last_failure: Failure | None = None  # of a compile or a worker
@@ -56,15 +55,12 @@ class WorkersState:
 class Workers:
     """Grammar workers, forked from one template that is itself restarted when it dies.
 
-    There are to be `number`, idle and busy ones together; `restarts` are told of those that were lost.
+    There are to be `number`, idle and busy ones together.
     """
 
-    def __init__(
-        self, settings: Settings, budget: RestartBudget, restarts: WorkerRestarts, number: int
-    ) -> None:
+    def __init__(self, settings: Settings, budget: RestartBudget, number: int) -> None:
         self._settings = settings
         self._budget = budget
-        self._told = restarts
         self._number = number
         self._idle: collections.deque[Worker] = collections.deque()
         self._busy = 0
@@ -194,12 +190,11 @@ class Workers:
                 continue
             self._kick.clear()
             if self._missing() <= 0:
-                self._told.replaced()
                 await self._kick.wait()
 
     def _lost(self, loss: Loss) -> None:
         self._restarts[loss] += 1
-        self._told.lost(loss, is_fault=loss not in _ORDERED)
+        get_current_span().add_event(c.WORKER_LOST, {c.WORKER_LOSS: loss})  # of the compile, if it had one
 
     def _missing(self) -> int:
         return self._number - len(self._idle) - self._busy
@@ -208,28 +203,17 @@ class Workers:
         if self._template is None:
             template = self._template = Template(self._on_exit)
             self._facts = ready = await template.start(self._settings.template_timeout_s)
-            self._state = dataclasses.replace(
-                self._state,
-                templates=self._state.templates + 1,
-                tokenizer=ready.tokenizer,
-                versions=ready.versions,
-            )
+            self._state = dataclasses.replace(self._state, tokenizer=ready.tokenizer, versions=ready.versions)
             _log.info("grammar template ready: %d MiB", ready.resident_bytes >> 20)
             await self._wake()
         elif self._template.died.is_set():
             raise TemplateDiedError("the process ended")
         while self._missing() > 0:
-            worker = await self._fork(self._template)
+            worker = await self._template.fork(self._settings.fork_timeout_s)
+            self._state = dataclasses.replace(self._state, forks=self._state.forks + 1)
             await self._add(worker)
             if worker.gone.is_set():
                 return
-
-    async def _fork(self, template: Template) -> Worker:
-        begin = time.monotonic()
-        worker = await template.fork(self._settings.fork_timeout_s)
-        state, took_s = self._state, time.monotonic() - begin
-        self._state = dataclasses.replace(state, forks=state.forks + 1, fork_s=state.fork_s + took_s)
-        return worker
 
     async def _add(self, worker: Worker) -> None:
         if worker.gone.is_set():  # before it was one of the idle, where its end would have been seen

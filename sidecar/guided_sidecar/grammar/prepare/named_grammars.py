@@ -19,7 +19,7 @@ from guided_contract.names import GRAMMAR_ARG
 from guided_contract.status import GrammarStatus
 from guided_contract.tasks import Living
 from guided_contract.wire import Kind
-from guided_sidecar.grammar.prepare.cache import Entry
+from guided_sidecar.grammar.prepare.known import Grammar
 from guided_sidecar.grammar.prepare.preparer import Preparer
 
 _log = logging.getLogger(__name__)
@@ -35,7 +35,7 @@ class _Grammar:
 
     wanted: NamedText
     serving: NamedText | None = None
-    entry: Entry | None = None  # of `serving`
+    entry: Grammar | None = None  # of `serving`
     error: GuidedError | None = None
     task: asyncio.Task[None] | None = None
 
@@ -47,7 +47,7 @@ class _Grammar:
             state = "Pending" if waits else "Failed"
         else:
             state = "Ready" if error is None else "Stale"
-            took_ns = self.entry.done.compile_ns + self.entry.done.proof_ns
+            took_ns = self.entry.proven.compile_ns + self.entry.proven.proof_ns
         reason = "" if error is None else error.message
         return GrammarStatus(name=name, state=state, compile_millis=round(took_ns / 1e6), reason=reason)
 

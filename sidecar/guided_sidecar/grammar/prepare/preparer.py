@@ -15,10 +15,8 @@ from guided_contract.wire import Kind, Prepare, Prepared
 from guided_sidecar.grammar import artifacts
 from guided_sidecar.grammar.capacity import Capacity
 from guided_sidecar.grammar.pool.pool import Pool
-from guided_sidecar.grammar.prepare.cache import CacheState, Entry, GrammarCache
-from guided_sidecar.grammar.prepare.flights import Flight, Flights
 from guided_sidecar.grammar.prepare.jobs import job_of, load_of
-from guided_sidecar.grammar.prepare.refusals import Refusals
+from guided_sidecar.grammar.prepare.known import Grammar, Known, KnownState
 from guided_sidecar.grammar.worker_messages import Done, Job
 from guided_sidecar.ranks.load_barrier import LoadBarrier
 from guided_sidecar.settings import Settings
@@ -36,8 +34,8 @@ class _Waiter:
     limit: asyncio.Timeout
     job: Job | None = None
     cache: str = ""
-    flight: Flight | None = None
-    entry: Entry | None = None
+    grammar: Grammar | None = None
+    is_proven: bool = False
 
 
 class Preparer:
@@ -54,28 +52,19 @@ class Preparer:
         self._pool = pool
         self._load_barrier = load_barrier
         self._tracer = tracer
-        self._cache = GrammarCache(
-            settings.cache_entries,
-            settings.cache_bytes,
-            self._artifact_bytes,
-            settings.pod.grammars_folder,
-            load_barrier,
-        )
-        self._refusals = Refusals(settings.refusal_entries, settings.refusal_s)
+        self._known = Known(settings, self._artifact_bytes, pool, load_barrier, tracer)
         self._answers: collections.Counter[str] = collections.Counter()
-        self._flights = Flights(pool, self._refusals, tracer, self._cache)
         self._unenforced = 0  # requests
         self._held = 0  # leases of the service's own, by `hold`
 
     @property
-    def state(self) -> CacheState:
+    def state(self) -> KnownState:
         """What is kept, and what became of all that was asked for."""
-        cache = self._cache.state
+        known = self._known.state
         return dataclasses.replace(
-            cache,
-            leases=cache.leases - self._held,
+            known,
+            leases=known.leases - self._held,
             answers=dict(self._answers),
-            proofs=dict(self._flights.proofs),
             unenforced=self._unenforced,
         )
 
@@ -88,28 +77,28 @@ class Preparer:
         GuidedError: why it cannot be used.
         """
         async with self._waiter(request, spans.remote(request.traceparent, request.tracestate)) as waiter:
-            entry = await self._compiled(waiter, loaded)
-            await self._load(waiter, entry)
-            if unenforced := entry.done.unenforced:
+            grammar = await self._proven(waiter, loaded)
+            await self._load(waiter, grammar)
+            if unenforced := grammar.proven.unenforced:
                 self._unenforced += 1
                 keywords = ",".join(sorted({one.keyword for one in unenforced}))
                 waiter.span.set_attribute(c.GRAMMAR_UNENFORCED, keywords)
-        return _prepared(request, entry.key, entry.done)
+        return _prepared(request, grammar.key, grammar.proven)
 
-    async def hold(self, kind: Kind, spec: str) -> Entry:
+    async def hold(self, kind: Kind, spec: str) -> Grammar:
         """Prepare a grammar that stays until `let_go`; the deadline is for the compile, not for the ranks."""
         timeout_s = self._pod.guided_decoding.compile.timeout_s
         request = Prepare(id=0, kind=kind, spec=spec, timeout_s=timeout_s)
         async with self._waiter(request, spans.NEVER) as waiter:  # nobody's request
-            entry = await self._compiled(waiter)
+            grammar = await self._proven(waiter)
             waiter.limit.reschedule(None)
             self._held += 1
             try:
-                await self._load(waiter, entry)
+                await self._load(waiter, grammar)
             except BaseException:
                 self._held -= 1
                 raise
-        return entry
+        return grammar
 
     def let_go(self, key: str) -> None:
         """End one `hold`."""
@@ -118,13 +107,13 @@ class Preparer:
 
     def found_slow(self, key: str) -> None:
         """Refuse a grammar for a while that took a rank too long for one token; a key may be unknown here."""
-        if self._cache.get(key) is not None or self._flights.get(key) is not None:
+        if self._known.kept(key) is not None or self._known.compiling(key) is not None:
             message = "computing one token of the grammar took a rank too long"
-            self._refusals.record(key, GuidedError(ErrorCode.GRAMMAR_SLOW, message))
+            self._known.refusals.record(key, GuidedError(ErrorCode.GRAMMAR_SLOW, message))
 
     def release(self, key: str) -> None:
         """End one lease."""
-        self._cache.release(key)
+        self._known.release(key)
 
     @contextlib.asynccontextmanager
     async def _waiter(self, request: Prepare, trace: Context) -> AsyncIterator[_Waiter]:
@@ -149,73 +138,71 @@ class Preparer:
             attributes = {c.GRAMMAR_KEY: key, c.GRAMMAR_CACHE: waiter.cache}
             spans.end(span, error_code=error_code, attributes=attributes)
 
-    async def _compiled(self, waiter: _Waiter, loaded: Callable[[Prepared], None] | None = None) -> Entry:
-        """Return a proven grammar, with a lease on it."""
+    async def _proven(self, waiter: _Waiter, loaded: Callable[[Prepared], None] | None = None) -> Grammar:
+        """Return a proven grammar, with a lease on it; whoever asks first for one has it compiled."""
         facts = await self._pool.facts()
         self._load_barrier.check(facts.tokenizer)
         most_bytes = self._pod.guided_decoding.compile.memory_bytes
         memory_bytes = self._capacity.compile_bytes(most_bytes, self._artifact_bytes, facts.resident_bytes)
         waiter.job = job = job_of(waiter.request, self._pod, facts, memory_bytes)
         waiter.cache = "refused"
-        self._refusals.check(job.key)
-        if (entry := self._cache.get(job.key)) is not None:
+        self._known.refusals.check(job.key)
+        if (grammar := self._known.kept(job.key)) is not None:
             waiter.cache = "hit"
-            entry.leases += 1
+            grammar.leases += 1
         else:
-            entry = await self._join(waiter, job, loaded)
-        waiter.entry = entry
-        return entry
-
-    async def _join(self, waiter: _Waiter, job: Job, loaded: Callable[[Prepared], None] | None) -> Entry:
-        """Wait for the key's flight, starting one if there is none."""
-        flight = self._flights.get(job.key)
-        waiter.cache = "miss" if flight is None else "joined"
-        waiter.flight = flight = flight or self._flights.start(job, spans.below(waiter.span))
-        loading = asyncio.create_task(self._load_unproven(waiter, flight, loaded)) if loaded else None
-        try:
-            return await self._flights.wait(flight, waiter.limit_s, waiter.limit)
-        finally:
-            if loading is not None:
-                loading.cancel()
-            if waiter.cache == "joined" and flight.span is not None:
-                waiter.span.add_link(flight.span)
+            grammar = self._known.compiling(job.key)
+            waiter.cache = "miss" if grammar is None else "joined"
+            waiter.grammar = grammar = grammar or self._known.compile(job, spans.below(waiter.span))
+            loading = asyncio.create_task(self._load_unproven(waiter, grammar, loaded)) if loaded else None
+            try:
+                await self._known.wait(grammar, waiter.limit_s, waiter.limit)
+            finally:
+                if loading is not None:
+                    loading.cancel()
+                if waiter.cache == "joined" and grammar.span is not None:
+                    waiter.span.add_link(grammar.span)
+        waiter.grammar, waiter.is_proven = grammar, True
+        return grammar
 
     async def _load_unproven(
-        self, waiter: _Waiter, flight: Flight, loaded: Callable[[Prepared], None]
+        self, waiter: _Waiter, grammar: Grammar, loaded: Callable[[Prepared], None]
     ) -> None:
-        """Have the ranks load what is compiled, and say so; whoever waits for the flight cancels this.
+        """Have the ranks load what is compiled, and say so; whoever waits for the proof cancels this.
 
         What fails here is said when it fails again, once the grammar is proven.
         """
-        await flight.told.wait()
-        key, done = flight.job.key, flight.compiled
-        if done is None:  # proven or refused since
-            return
-        with contextlib.suppress(GuidedError):
-            await self._load_barrier.ensure(
-                load_of(key, done), flight.job.tokenizer, spans.below(waiter.span)
-            )
-            loaded(_prepared(waiter.request, key, flight.compiled or done, is_proven=False))
+        await grammar.compiled.wait()
+        done = grammar.done
+        if done is not None and self._known.compiling(grammar.key) is grammar:
+            with contextlib.suppress(GuidedError):
+                await self._ensure(waiter, grammar.key, done)
+                loaded(_prepared(waiter.request, grammar.key, grammar.done or done, is_proven=False))
 
-    async def _load(self, waiter: _Waiter, entry: Entry) -> None:
+    async def _load(self, waiter: _Waiter, grammar: Grammar) -> None:
         """Wait until every rank has loaded a grammar; where that fails, its lease ends."""
-        assert waiter.job is not None
         try:
-            load = load_of(entry.key, entry.done)
-            await self._load_barrier.ensure(load, waiter.job.tokenizer, spans.below(waiter.span))
+            await self._ensure(waiter, grammar.key, grammar.proven)
         except BaseException as error:
-            self.release(entry.key)
-            if isinstance(error, GuidedError) and not entry.leases:
-                self._cache.drop(entry)  # perhaps the artefact is damaged: the next request compiles it again
+            self.release(grammar.key)
+            if isinstance(error, GuidedError) and not grammar.leases:
+                self._known.drop(
+                    grammar
+                )  # perhaps the artefact is damaged: the next request compiles it again
             raise
+
+    async def _ensure(self, waiter: _Waiter, key: str, done: Done) -> None:
+        assert waiter.job is not None
+        trace = spans.below(waiter.span)
+        await self._load_barrier.ensure(load_of(key, done), waiter.job.tokenizer, trace)
 
     def _too_late(self, waiter: _Waiter) -> GuidedError:
         """Say what a waiter whose time ran out was waiting for."""
         limit = f"{waiter.limit_s:g} s"
-        if waiter.entry is not None:
-            return self._load_barrier.too_late(waiter.entry.key, limit)
-        if waiter.flight is not None:
-            return self._pool.too_late(waiter.limit_s, waiter.flight.progress)
+        if waiter.grammar is not None and waiter.is_proven:
+            return self._load_barrier.too_late(waiter.grammar.key, limit)
+        if waiter.grammar is not None:
+            return self._pool.too_late(waiter.limit_s, waiter.grammar.progress)
         message = f"the grammar service did not become ready within {limit}"
         return GuidedError(ErrorCode.GRAMMAR_SERVICE_UNAVAILABLE, message, retry_after_s=1)
 

@@ -1,0 +1,294 @@
+"""What is known of each grammar: it is being compiled, is kept, or was refused a while ago."""
+
+import asyncio
+import collections
+import dataclasses
+import math
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Literal
+
+from opentelemetry import context as contexts
+from opentelemetry.context import Context
+from opentelemetry.trace import SpanContext, Tracer, set_span_in_context
+
+from guided_contract.errors import CATALOGUE, ErrorCode, GuidedError
+from guided_sidecar.grammar import artifacts
+from guided_sidecar.grammar.pool.pool import Pool, Progress
+from guided_sidecar.grammar.prepare.jobs import load_of
+from guided_sidecar.grammar.worker_messages import Compiled, Done, Failed, Job, Outcome
+from guided_sidecar.ranks.load_barrier import LoadBarrier
+from guided_sidecar.settings import Settings
+from guided_sidecar.telemetry import conventions as c
+from guided_sidecar.telemetry import spans
+
+# A walk came to the end of a text, which was judged; none did in its time; or the grammar was refused.
+ProofResult = Literal["finished", "unfinished", "refused"]
+_OF_ITS_COST: Final = frozenset(
+    {
+        ErrorCode.GRAMMAR_SLOW,
+        ErrorCode.GRAMMAR_COMPILE_TIMEOUT,
+        ErrorCode.GRAMMAR_COMPILE_CRASHED,
+        ErrorCode.GRAMMAR_COMPILE_MEMORY,
+    }
+)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class KnownState:
+    """Prepared grammars, and what became of all that was asked for since the service started.
+
+    `answers` are prepares by how their grammar was found: "hit", "joined" (another's compile), "miss",
+    "refused" (known to be bad), "" (ended before it was looked for).
+    """
+
+    entries: int = 0
+    size_bytes: int = 0  # of all that are kept, in memory and on the run folder's tmpfs
+    leased_bytes: int = 0  # of these, what nothing may evict
+    evictions: int = 0  # for want of room
+    leases: int = 0  # of guided requests
+    answers: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    proofs: Mapping[ProofResult, int] = dataclasses.field(default_factory=dict)
+    unenforced: int = 0  # requests that were served although a keyword of theirs is not enforced
+
+
+@dataclasses.dataclass(slots=True, eq=False)
+class Grammar:
+    """One grammar. `leases` counts who may use it, requests that still wait for it included."""
+
+    key: str
+    done: Done | None = None  # what ranks may load; until it is kept, it may still be refused
+    leases: int = 0
+    progress: Progress = dataclasses.field(default_factory=Progress)
+    compiled: asyncio.Event = dataclasses.field(default_factory=asyncio.Event)  # `done` has been there
+    task: asyncio.Task[None] | None = None
+    span: SpanContext | None = None  # its compile's
+
+    @property
+    def proven(self) -> Done:
+        """What ranks are to load of one that is kept."""
+        assert self.done is not None
+        return self.done
+
+
+class Refusals:
+    """Refusals by key: at most `most_entries`, for `ttl_s` seconds by a monotonic `clock`."""
+
+    def __init__(self, most_entries: int, ttl_s: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._most_entries = most_entries
+        self._ttl_s = ttl_s
+        self._clock = clock
+        self._kept: dict[str, tuple[GuidedError, float]] = {}
+
+    def check(self, key: str) -> None:
+        """Raise the known refusal of a key, if there is one.
+
+        What it cost may have had another cause, so then the error says for how long it is refused.
+        """
+        error, until_s = self._kept.get(key, (None, 0.0))
+        left_s = until_s - self._clock()
+        if error is not None and left_s > 0:
+            again = f"; it is refused for another {math.ceil(left_s)} s" if error.code in _OF_ITS_COST else ""
+            raise GuidedError(error.code, error.message + again, path=error.path)
+
+    def record(self, key: str, error: GuidedError) -> None:
+        """Remember a refusal; one that says nothing about the grammar is not remembered."""
+        if not error.entry.retryable:
+            self._kept.pop(key, None)
+            # Without its traceback, which would keep the text.
+            again = GuidedError(error.code, error.message, path=error.path)
+            self._kept[key] = again, self._clock() + self._ttl_s
+            if len(self._kept) > self._most_entries:
+                del self._kept[next(iter(self._kept))]
+
+
+class Known:
+    """Grammars by key: one compile for all who ask for the same, then kept as long as leases or room allow.
+
+    Least recently used goes first, but never one with a lease. `room_bytes` is what all may take, those with
+    a lease included; `load_barrier` hears of what goes; `tracer` makes grammar.compile and grammar.proof.
+    """
+
+    def __init__(
+        self, settings: Settings, room_bytes: int, pool: Pool, load_barrier: LoadBarrier, tracer: Tracer
+    ) -> None:
+        self._most_entries = settings.cache_entries
+        self._most_bytes = min(settings.cache_bytes, room_bytes)
+        self._room_bytes = room_bytes
+        self._pod = settings.pod
+        self._pool = pool
+        self._load_barrier = load_barrier
+        self._tracer = tracer
+        self._compiling: dict[str, Grammar] = {}
+        self._kept: collections.OrderedDict[str, Grammar] = collections.OrderedDict()
+        self.refusals = Refusals(settings.refusal_entries, settings.refusal_s)
+        self._size_bytes = 0  # of all that are kept
+        self._evictions = 0
+        self._proofs = collections.Counter[ProofResult]()  # by what became of them
+
+    @property
+    def state(self) -> KnownState:
+        """What is kept and proven; of what was asked for, nothing."""
+        leased = [grammar for grammar in self._kept.values() if grammar.leases]
+        return KnownState(
+            entries=len(self._kept),
+            size_bytes=self._size_bytes,
+            leased_bytes=sum(grammar.proven.size_bytes for grammar in leased),
+            evictions=self._evictions,
+            leases=sum(grammar.leases for grammar in leased),
+            proofs=dict(self._proofs),
+        )
+
+    def kept(self, key: str) -> Grammar | None:
+        """Return a grammar that is kept, and count it as used."""
+        grammar = self._kept.get(key)
+        if grammar is not None:
+            self._kept.move_to_end(key)
+        return grammar
+
+    def compiling(self, key: str) -> Grammar | None:
+        """Return a grammar that is being compiled."""
+        return self._compiling.get(key)
+
+    def compile(self, job: Job, trace: Context) -> Grammar:
+        """Begin to compile; `trace` is of the first who waits for it."""
+        grammar = self._compiling[job.key] = Grammar(job.key)
+        grammar.progress.tell = lambda message: self._compiled(grammar, message)
+        grammar.task = asyncio.create_task(self._compile(grammar, job, trace))
+        grammar.task.add_done_callback(lambda task: task.cancelled() or task.exception())  # seen
+        return grammar
+
+    async def wait(self, grammar: Grammar, limit_s: float, limit: asyncio.Timeout) -> None:
+        """Wait, with a lease, until a grammar is proven; the last who leaves before that ends its compile.
+
+        `limit_s` is how long the caller waits, `limit` tells whether that is over. GuidedError: a refusal.
+        """
+        assert grammar.task is not None
+        grammar.leases += 1
+        try:
+            await asyncio.shield(grammar.task)
+        except BaseException:
+            self._end_lease(grammar)
+            if not grammar.leases and not grammar.task.done():
+                self._give_up(grammar, limit_s, is_late=limit.expired())
+                # The answer is given when the worker is gone from the process table.
+                await asyncio.wait([grammar.task])
+            raise
+
+    def keep(self, grammar: Grammar) -> None:
+        """Keep a grammar that is proven. Its artefact, if it has one, is in the folder.
+
+        GuidedError: grammar_storage_full, as those in use leave it no room.
+        """
+        self._kept[grammar.key] = grammar
+        self._size_bytes += grammar.proven.size_bytes
+        self._evict()
+        if self._size_bytes > self._room_bytes:
+            self.drop(grammar)
+            message = (
+                f"the grammars in use fill all {self._room_bytes >> 20} MiB reserved for compiled grammars"
+            )
+            raise GuidedError(ErrorCode.GRAMMAR_STORAGE_FULL, message, retry_after_s=1)
+
+    def release(self, key: str) -> None:
+        """End one lease; without any, a grammar stays while there is room."""
+        grammar = self.kept(key)
+        if grammar is not None:
+            self._end_lease(grammar)
+
+    def drop(self, grammar: Grammar) -> None:
+        """Give up a grammar that is kept, on the ranks too, unless it is gone."""
+        if self._kept.pop(grammar.key, None) is not None:
+            self._size_bytes -= grammar.proven.size_bytes
+            self._retract(grammar)
+
+    def _end_lease(self, grammar: Grammar) -> None:
+        if grammar.leases:
+            grammar.leases -= 1
+            if not grammar.leases and self._kept.get(grammar.key) is grammar:
+                self._load_barrier.rest(grammar.key)
+                self._evict()
+
+    def _evict(self) -> None:
+        for grammar in [grammar for grammar in self._kept.values() if not grammar.leases]:
+            if len(self._kept) <= self._most_entries and self._size_bytes <= self._most_bytes:
+                return
+            self.drop(grammar)
+            self._evictions += 1
+
+    def _give_up(self, grammar: Grammar, limit_s: float, *, is_late: bool) -> None:
+        assert grammar.task is not None
+        key, progress = grammar.key, grammar.progress
+        del self._compiling[key]
+        self._retract(grammar)  # before another compile of this key begins
+        if is_late:
+            self.refusals.record(key, progress.too_late(self._pod.guided_decoding.compile.timeout_s))
+            progress.ended = progress.too_late(limit_s)
+        elif progress.deaths:  # who leaves while it is tried again takes no guilt away
+            self.refusals.record(key, GuidedError(ErrorCode.GRAMMAR_COMPILE_CRASHED))
+        grammar.task.cancel()
+
+    def _compiled(self, grammar: Grammar, message: Compiled) -> None:
+        """Have ranks load a grammar while it is being proven."""
+        if self._compiling.get(grammar.key) is not grammar:  # given up, and its worker not yet dead
+            return
+        before, done = grammar.done, message.done
+        if before is not None and load_of(grammar.key, before) != load_of(grammar.key, done):
+            self._retract(grammar, done)
+        grammar.done = done
+        grammar.compiled.set()
+
+    def _retract(self, grammar: Grammar, instead: Done | None = None) -> None:
+        """Take back what ranks were told to load; `instead`: what they are to load now."""
+        done, grammar.done = grammar.done, None
+        if done is not None:
+            self._load_barrier.forget(grammar.key)
+            if done.artifact is not None and (instead is None or instead.artifact is None):
+                artifacts.remove(self._pod.grammars_folder, done.artifact)
+
+    async def _compile(self, grammar: Grammar, job: Job, trace: Context) -> None:
+        span = self._tracer.start_span(c.GRAMMAR_COMPILE, trace)
+        grammar.span = span.get_span_context()
+        contexts.attach(set_span_in_context(span))  # of this task: it ends with it
+        attributes: dict[str, Any] = {c.GRAMMAR_KEY: job.key, c.GRAMMAR_KIND: job.kind}
+        error_code = c.CANCELLED
+        try:
+            outcome = await self._pool.compile(job, grammar.progress)
+            self._record_proofs(outcome, attributes, spans.below(span))
+            grammar.done = done = _succeeded(outcome)
+            attributes |= {
+                c.GRAMMAR_BACKEND: done.backend,
+                c.GRAMMAR_BYTES: done.size_bytes,
+                c.GRAMMAR_COMPILE_DURATION: done.compile_ns / 1e9,
+                c.GRAMMAR_PROOF_DURATION: done.proof_ns / 1e9,
+            }
+            self.keep(grammar)
+            error_code = ""
+        except GuidedError as error:
+            error_code = error.code.value
+            self.refusals.record(job.key, error)
+            raise
+        except asyncio.CancelledError:
+            if grammar.progress.ended is not None:
+                error_code = grammar.progress.ended.code.value
+            raise
+        finally:
+            if self._compiling.get(job.key) is grammar:
+                del self._compiling[job.key]
+            if error_code:
+                self._retract(grammar)
+            spans.end(span, error_code=error_code, attributes=attributes)
+
+    def _record_proofs(self, outcome: Outcome, attributes: dict[str, Any], trace: Context) -> None:
+        for proof in outcome.proofs:
+            self._proofs["refused" if proof.error_code else "finished" if proof.texts else "unfinished"] += 1
+            told = attributes | {c.GRAMMAR_BACKEND: proof.backend}
+            span = self._tracer.start_span(c.GRAMMAR_PROOF, trace, attributes=told, start_time=proof.start_ns)
+            spans.end(span, error_code=proof.error_code, end_ns=proof.end_ns)
+
+
+def _succeeded(outcome: Outcome) -> Done:
+    if isinstance(outcome, Failed):
+        again_s = 1.0 if CATALOGUE[outcome.code].retryable else None
+        raise GuidedError(outcome.code, outcome.message, path=outcome.path, retry_after_s=again_s)
+    return outcome

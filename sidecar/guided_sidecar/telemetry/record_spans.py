@@ -1,0 +1,165 @@
+"""Spans made of records: of HTTP requests, guided sequences, and what logits processors failed."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from opentelemetry.context import Context
+from opentelemetry.trace import SpanContext, SpanKind, Tracer
+from opentelemetry.util.types import AttributeValue
+
+from guided_contract.config import LogitsProcessorConfig
+from guided_contract.errors import ErrorCode
+from guided_contract.records import Decode, HttpRequest, ProcessorFailure
+from guided_sidecar.telemetry import conventions as c
+from guided_sidecar.telemetry import spans
+from guided_sidecar.telemetry.metrics import DECODE_COUNTS
+
+_CODES: Final = frozenset(code.value for code in ErrorCode)
+_MOST_REMEMBERED: Final = 1024  # a request ends, and all ranks tell of it, within seconds
+_CLIENT_GONE: Final = 499
+# Routes of which the conventions know what they do; the others have no gen_ai.* attributes.
+_OPERATIONS: Final[Mapping[str, str]] = {
+    "/v1/completions": "text_completion",
+    "/inference/v1/generate": "text_completion",
+    "/v1/chat/completions": "chat",
+    "/v1/chat/completions/batch": "chat",
+    "/v1/responses": "chat",
+    "/v1/messages": "chat",
+    "/cohere/v2/chat": "chat",
+}
+# By what a request asked for; of a structural tag, only some parts may be JSON.
+_OUTPUTS: Final = {
+    "json_object": "json",
+    "json": "json",
+    "regex": "text",
+    "choice": "text",
+    "grammar": "text",
+}
+
+
+def root(record: HttpRequest) -> tuple[SpanContext, Context] | None:
+    """Return a request's span's own ids and what it is below, None where its trace is not sampled.
+
+    Raises
+    ------
+    ValueError
+        An id is not hexadecimal or zero.
+    """
+    own, below = (
+        spans.remote(f"00-{record.trace_id}-{span_id}-{record.flags:02x}", state, within=spans.ALWAYS)
+        for span_id, state in ((record.span_id, None), (record.parent_span_id, record.tracestate))
+    )
+    ids = spans.parent_of(own)
+    if not ids.is_valid or (record.parent_span_id and not spans.parent_of(below).is_valid):
+        raise ValueError(f"no ids of spans: {record.trace_id} {record.span_id} {record.parent_span_id}")
+    return (ids, below) if record.sampled else None
+
+
+def make_request(tracer: Tracer, record: HttpRequest, own: SpanContext, below: Context) -> None:
+    """Make the span of a request: the one SERVER span of its trace.
+
+    The status is an error also for 4xx that carry a code of ours, and for a client that has gone: the
+    conventions leave 4xx unset for want of knowledge about the request, and here it is known that the
+    caller did not get what was asked for.
+    """
+    name, told = f"{record.method} {record.route}", request_attributes(record)
+    with spans.called(own):
+        span = tracer.start_span(name, below, SpanKind.SERVER, told, start_time=record.start_ns)
+    error_code = record.error_code or (str(record.status) if record.status >= _CLIENT_GONE else "")
+    spans.end(span, error_code=error_code, end_ns=record.end_ns)
+
+
+def request_attributes(record: HttpRequest) -> dict[str, AttributeValue]:
+    """Return what a request's span says, by OpenTelemetry's conventions for HTTP servers and for GenAI.
+
+    https://opentelemetry.io/docs/specs/semconv/http/http-spans/ and gen-ai/gen-ai-spans/, of SCHEMA_URL.
+    """
+    told: dict[str, AttributeValue | None] = {
+        "http.request.method": record.method,
+        "http.route": record.route,
+        "http.response.status_code": record.status,
+        "url.path": record.route,
+        "url.scheme": record.scheme,
+        "server.address": record.server_address,
+        "server.port": record.server_port,
+        "guidedmodel.stream": record.stream,
+        c.GRAMMAR_KIND: record.kind,
+        c.GRAMMAR_KEY: record.grammar_key,
+    }
+    if operation := _OPERATIONS.get(record.route):
+        told |= {
+            "gen_ai.operation.name": operation,
+            "gen_ai.provider.name": "vllm",  # the conventions name none that everybody runs themselves
+            "gen_ai.request.model": record.model,
+            "gen_ai.output.type": _OUTPUTS.get(record.kind or ""),
+            "gen_ai.response.finish_reasons": record.finish_reasons or None,
+            "gen_ai.usage.input_tokens": record.input_tokens,
+            "gen_ai.usage.output_tokens": record.output_tokens,
+        }
+    return {name: value for name, value in told.items() if value is not None}
+
+
+def make_decode(tracer: Tracer, record: Decode) -> None:
+    """Make the span of a sequence, of the record of one of its ranks: all do the same work.
+
+    A sequence without a trace has none.
+    """
+    parent = spans.remote(record.traceparent, record.tracestate)
+    if spans.parent_of(parent).is_valid:
+        span = tracer.start_span(c.GUIDED_DECODE, parent, start_time=record.start_ns)
+        error_code = record.end_reason if record.end_reason in _CODES else ""
+        spans.end(span, error_code=error_code, end_ns=record.end_ns, attributes=decode_attributes(record))
+
+
+def decode_attributes(record: Decode) -> dict[str, AttributeValue]:
+    """Return what the span of a sequence says."""
+    return {
+        c.RANK: record.rank,
+        c.GRAMMAR_KEY: record.grammar_key,
+        c.GRAMMAR_BACKEND: record.backend,
+        "guidedmodel.decode.fill.max": record.fill_max_ns / 1e9,
+        **{f"guidedmodel.decode.{count.attribute}": count.of(record) for count in DECODE_COUNTS},
+        "guidedmodel.decode.drafts.taken": record.takes_drafts,
+        "guidedmodel.decode.end_reason": record.end_reason,
+    }
+
+
+class ProcessorFailures:
+    """Takes ranks' failures, of each sequence the first one that comes.
+
+    `counts` are the sequences that ended for each of the model's processors since the service started.
+    `ranks` is how many sample one sequence: the tensor-parallel size.
+    """
+
+    def __init__(self, configs: Sequence[LogitsProcessorConfig], ranks: int, tracer: Tracer) -> None:
+        self.counts = Counter[str]()
+        self._factories = {config.name: config.factory for config in configs}
+        self._ranks = ranks
+        self._tracer = tracer
+        self._seen: dict[tuple[int, str], None] = {}
+
+    def take(self, record: ProcessorFailure) -> None:
+        """Count a failure and make its span, unless another rank has told of it."""
+        key = record.rank // self._ranks, record.request_id
+        if key in self._seen:
+            return
+        self._seen[key] = None
+        if len(self._seen) > _MOST_REMEMBERED:
+            del self._seen[next(iter(self._seen))]
+        names = [name for name in dict.fromkeys(record.processors) if name in self._factories]
+        self.counts.update(names)
+        parent = spans.remote(record.traceparent, record.tracestate, within=spans.ALWAYS)
+        span = self._tracer.start_span(
+            c.PROCESSOR_FAILURE,
+            parent,
+            start_time=record.time_ns,
+            attributes={
+                c.RANK: record.rank,
+                c.PROCESSOR_NAME: ",".join(names),
+                c.PROCESSOR_FACTORY: ",".join(self._factories[name] for name in names),
+                c.PROCESSOR_TOKEN: record.token,
+                **({c.EXCEPTION_TYPE: record.error_type} if record.error_type else {}),
+            },
+        )
+        spans.end(span, error_code=record.code if record.code in _CODES else "other", end_ns=record.time_ns)
