@@ -138,8 +138,8 @@ def _path(made: Form, said: str) -> str:
         for keyword, value in place.schema.items():
             if is_empty and value == []:
                 return made.at(place.at(keyword))
-            patterns = {"pattern": [value], "patternProperties": value}.get(keyword, ())
-            quoted = (1 + len(pattern) for pattern in patterns if pattern in said)
+            quotable = {"pattern": [value], "patternProperties": value}.get(keyword, ())
+            quoted = (1 + len(pattern) for pattern in quotable if pattern in said)
             if (more := max(quoted, default=int(keyword in words))) > best:
                 best, found = more, place.at(keyword)
     return made.at(found)
