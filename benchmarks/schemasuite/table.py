@@ -63,9 +63,9 @@ keywords and compares.
   what that enforces of all this.
 - **Refused**, with the path: `$dynamicRef`, `$recursiveRef`, `contains`, `not` (but `not: {}`), `if`
   with `then` or `else`, a branch of `oneOf` that may overlap another, `uniqueItems` over objects, arrays
-  and anything, beside another schema of the array, or of further names beside named ones, lookbehind and
-  `\\b`, bounds beyond 2^53 (of integers 2^63) that leave nothing else, and values that both libraries
-  round.
+  and anything, beside another schema of the array, of further names beside named ones, or in a schema with a
+  property whose name has characters that are not printable, lookbehind and `\\b`, bounds beyond 2^53 (of
+  integers 2^63) that leave nothing else, and values that both libraries round.
 - **Too many**: an object of more than about 400 optional properties, or as many alternatives at one place.
 - **Annotations**, which change nothing: unknown keywords and formats, keywords of a later draft than
   the schema's, and keywords about other types than `type` names.

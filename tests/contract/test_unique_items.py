@@ -55,6 +55,8 @@ REFUSED: dict[str, tuple[Any, str]] = {
         {"anyOf": [{**STRINGS, "items": {"type": ["integer", "boolean"]}},
                    {**STRINGS, "items": {"type": ["number", "string"]}}]}, "$.anyOf[0].uniqueItems"),
     "another schema of its items": ({**STRINGS, "allOf": [{"items": {"maxLength": 2}}]}, "$.uniqueItems"),
+    "below a name that is not printable": (obj(**{"a\x7f": obj(a=STRINGS)}),
+                                           "$.properties['a\x7f'].properties.a.uniqueItems"),
     "arrays of other names beside a named one": (
         {"properties": {"a": {"type": "integer"}}, "additionalProperties": STRINGS},
         "$.additionalProperties.uniqueItems"),

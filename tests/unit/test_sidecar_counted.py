@@ -165,15 +165,6 @@ def test_a_minimum_alone_stays_with_llguidance() -> None:
     assert followed.split(alone, "xgrammar").positions
 
 
-def test_items_that_differ_below_a_name_that_is_not_followed_stay_in_the_grammar() -> None:
-    """A definition stands there and elsewhere, and is one: ranks would follow it elsewhere alone."""
-    differ = {"type": "array", "items": {"type": "string"}, "uniqueItems": True}
-    tags = {"$ref": "#/$defs/u"}
-    schema = {**obj(x=obj(**{"a\u00a0b": T, "tags": tags}), b=tags), "$defs": {"u": differ}}
-
-    assert followed.split(_parsed(schema), "guidance").schema["$defs"]["u"] == differ
-
-
 @pytest.mark.timeout(60)
 def test_a_schema_with_too_many_places_is_compiled_as_it_is() -> None:
     """As with the automaton that asks what the 14th letter from the end was, each level doubles the sets."""

@@ -1,4 +1,4 @@
-"""jsonschema's word on what random walks of a grammar made: certain where it says no, and bounded in time."""
+"""jsonschema's word on what random walks of a grammar made: certain where it says no."""
 
 import json
 from typing import Any
@@ -66,8 +66,3 @@ def test_what_is_valid_or_cannot_be_told_is_not_refused(schema: Any, text: str) 
 def test_what_is_no_json_is_told(text: str) -> None:
     with pytest.raises(NotJsonError):
         Judge("{}").violation(text)
-
-
-@pytest.mark.timeout(60)
-def test_a_regex_that_takes_python_for_ever_is_given_up() -> None:
-    assert Judge(json.dumps({"pattern": "^(a+)+$"})).violation(json.dumps("a" * 60 + "b")) is None

@@ -24,7 +24,7 @@ MAX_OUTCOME_BYTES: Final = wire.MAX_FRAME_BYTES - (64 << 10)
 _MOST_WORDS: Final = 4000  # characters that are taken from a worker
 _MOST_MESSAGE: Final = 800  # that it says of a refusal: a client reads it, and thousands of refusals are kept
 _MOST_PATH: Final = 300
-_MOST_POSITIONS: Final = 4096
+MOST_POSITIONS: Final = 4096
 
 Words = Annotated[str, msgspec.Meta(max_length=_MOST_WORDS)]
 Sha256 = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
@@ -105,7 +105,7 @@ class Done(Packet, frozen=True, kw_only=True):
     artifact: str | None = None
     sha256: Sha256 | None = None
     spec: str | None = None
-    positions: Annotated[list[Position], msgspec.Meta(max_length=_MOST_POSITIONS)] = []
+    positions: Annotated[list[Position], msgspec.Meta(max_length=MOST_POSITIONS)] = []
     whitespace: Natural | None = None
     is_tagged: bool = False
     unenforced: Annotated[list[Unenforced], wire.Few] = []

@@ -13,7 +13,6 @@ from guided_sidecar.grammar.worker_messages import Unenforced, unenforced
 
 MOST: Final = 32  # keywords; a schema with more is compiled as vLLM compiles it
 _OTHER: Final = "other"
-_NAMED: Final = tuple(keyword for keyword in subschemas.MAPS if keyword != "patternProperties")
 
 
 class Allowance:
@@ -38,7 +37,7 @@ class Allowance:
         self._kind = kind
 
     def take_out(self, error: GuidedError) -> None:
-        """Take out what a refusal is about; if that is no keyword of a schema in it, promise nothing.
+        """Take out the keyword that a refusal is about; if that is none of a schema in it, promise nothing.
 
         Raises
         ------
@@ -47,46 +46,36 @@ class Allowance:
         """
         # What is left may contradict itself, which nobody wrote.
         is_ours = self.taken and error.code in {ErrorCode.GRAMMAR_INVALID, ErrorCode.GRAMMAR_DEAD_END}
-        is_private = (error.path or "").endswith(subschemas.step("", dialect.PRIVATE))
+        path = error.path or "$"
+        is_private = path.endswith(subschemas.step("", dialect.PRIVATE))
         is_allowed = is_ours or (error.code is ErrorCode.GRAMMAR_UNSUPPORTED and not is_private)
         if WHOLE in self.taken or not is_allowed:
             raise error
-        if not self._is_taken(error.path):
-            self.written, self.taken = self._asked, [WHOLE]
-
-    def _is_taken(self, path: str | None) -> bool:
-        """Take out what has a path, if there is a keyword of a schema."""
-        if path is None or len(self.taken) >= MOST:
-            return False
-        if self.written is self._asked:
+        if not self.taken:
             self.written = json.loads(json.dumps(self._asked))
-        for at, schema in self._schemas():
-            steps = list(_steps(schema, "$" + path.removeprefix(at))) if _leads(at, path) else []
-            if steps:
-                keyword, taken = _take_out(*steps[-1], "$" + path.removeprefix(at))
-                known = keyword if keyword in KEYWORDS else _OTHER
-                self.taken.append(unenforced(subschemas.below(at, taken), known))
-                return True
-        return False
+        found = [
+            (place.schema, keyword, at)
+            for way, schema in self._schemas()
+            for place in subschemas.walk(schema)
+            for keyword in place.schema
+            if _leads(at := subschemas.below(way, place.at(keyword)), path)
+        ]
+        if not found or len(self.taken) == MOST:
+            self.written, self.taken = self._asked, [WHOLE]
+            return
+        schema, keyword, at = found[-1]  # the innermost
+        _take_out(schema, keyword)
+        self.taken.append(unenforced(at, keyword if keyword in KEYWORDS else _OTHER))
 
     def _schemas(self) -> list[tuple[str, Any]]:
         """Return the schemas in what is left, each with its path."""
-        if self._kind == "json":
-            return [("$", self.written)]
-        found: list[tuple[str, Any]] = []
+        found: list[tuple[str, Any]] = [("$", self.written)] if self._kind == "json" else []
         if self._kind == "structural_tag":
             subschemas.with_each_of_tag(self.written, lambda way, one: found.append((str(way), one)))
         return found
 
 
-def _take_out(place: subschemas.Place, keyword: str, path: str) -> tuple[str, str]:
-    """Change a schema so that it does without what has a path; return what that took: keyword and path."""
-    schema, own = place.schema, place.at(keyword)
-    # Whose schema is gone already, the name itself is what is refused: all go with it.
-    named = [name for name, one in schema[keyword].items() if one is not True] if keyword in _NAMED else ()
-    if (name := next((name for name in named if subschemas.step(own, name) == path), None)) is not None:
-        schema[keyword][name] = True
-        return keyword, path
+def _take_out(schema: dict[str, Any], keyword: str) -> None:
     value = schema.pop(keyword)
     if keyword == "oneOf":  # one of them at least
         schema["allOf"] = [*schema.get("allOf", ()), {"anyOf": value}]
@@ -94,18 +83,6 @@ def _take_out(place: subschemas.Place, keyword: str, path: str) -> tuple[str, st
         schema["additionalProperties"] = True
     elif keyword == "propertyNames":
         schema.setdefault("additionalProperties", True)
-    return keyword, own
-
-
-def _steps(root: Any, path: str) -> list[tuple[subschemas.Place, str]]:
-    """Return the keywords on the way to a path, each with the schema that has it, the outermost first."""
-    return [
-        (place, keyword)
-        for place in subschemas.walk(root)
-        if _leads(place.path, path)
-        for keyword in place.schema
-        if _leads(place.at(keyword), path)
-    ]
 
 
 def _leads(way: str, path: str) -> bool:

@@ -9,7 +9,7 @@ import functools
 import json
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import Final
 
 from guided_contract.errors import ErrorCode, GuidedError
 from guided_contract.wire import Backend, Kind
@@ -20,7 +20,6 @@ from guided_grammar.json_schema.keywords import CONSTRAINTS
 from guided_grammar.registry import library
 from guided_grammar.texts import language
 from guided_sidecar.grammar.compile import heard, routing
-from guided_sidecar.grammar.compile.proof_walk import Fault
 from guided_sidecar.grammar.compile.reading import Grammar
 from guided_sidecar.grammar.schema import patterns
 from guided_sidecar.grammar.schema.faults import fault
@@ -36,7 +35,6 @@ _MEANT: Final = {
 # Each library's words for a schema that nothing meets, and for what it does not do.
 _EMPTY: Final = ("nsatisfiable", "must not be empty")
 _LIMIT: Final = ("support", "Unimplemented", "ignored")
-_WIDE: Final = frozenset(["anyOf", "enum", "patternProperties", "properties"])
 _WORD: Final = re.compile(r"[A-Za-z$]+")
 
 
@@ -129,49 +127,19 @@ class Refusals:
         return False
 
 
-def proven(grammar: Grammar, found: Fault) -> GuidedError:
-    """Turn what a walk found into our error."""
-    path = found.path or ("$" if grammar.schemas else None)
-    message = found.message
-    if path == "$" and heard.MANY in message:
-        path = _widest(grammar)
-        message = f"{path}: {message}"
-    return GuidedError(found.code, message, path=path)
-
-
-def _widest(grammar: Grammar) -> str:
-    """Return the path of the keyword that gives the most alternatives in a grammar's schemas."""
-    found = [
-        (len(place.schema[keyword]), made, place, keyword)
-        for made in grammar.schemas
-        for place in subschemas.walk(made.schema)
-        for keyword in _WIDE & place.schema.keys()
-    ]
-    if not found:
-        return "$"
-    _, made, place, keyword = max(found, key=lambda one: one[0])
-    return made.at(place.at(keyword))
-
-
 def _path(made: Form, said: str) -> str:
     """Return the path of the keyword that a library's words are about, of the schema if they name none."""
     said = next((keywords for phrase, keywords in _MEANT.items() if phrase in said), said)
     words = CONSTRAINTS.intersection(_WORD.findall(said)) - {"type"}
-    is_empty = any(one in said for one in _EMPTY)
-
-    def weight(keyword: str, value: Any) -> int:
-        if is_empty and value == []:
-            return 1 << 30
-        if keyword == "pattern" and value in said:
-            return 2 + len(value)
-        if keyword == "patternProperties" and any(name in said for name in value):
-            return 2
-        return int(keyword in words)
-
     only = [keyword for keyword in made.schema if keyword in CONSTRAINTS]
     best, found = 0, subschemas.step("$", only[0]) if len(only) == 1 else "$"
+    is_empty = any(one in said for one in _EMPTY)
     for place in subschemas.walk(made.schema):
         for keyword, value in place.schema.items():
-            if (more := weight(keyword, value)) > best:
+            if is_empty and value == []:
+                return made.at(place.at(keyword))
+            quotable = {"pattern": [value], "patternProperties": value}.get(keyword, ())
+            quoted = (1 + len(pattern) for pattern in quotable if pattern in said)
+            if (more := max(quoted, default=int(keyword in words))) > best:
                 best, found = more, place.at(keyword)
     return made.at(found)

@@ -126,7 +126,8 @@ class Compiler:
         self.proofs.append(Proof(compiled.backend, start_ns, time.time_ns(), code, texts))
         if fault is not None:
             artifacts.remove(self._folder, job.key)
-            raise blame.proven(grammar, fault)
+            path = fault.path or ("$" if grammar.schemas else None)
+            raise GuidedError(fault.code, fault.message, path=path)
         return msgspec.structs.replace(done, proof_ns=time.perf_counter_ns() - began_ns)
 
     def _usable(self) -> Iterator[GrammarBackend]:

@@ -3,9 +3,8 @@
 A bound can be counted where the path to a string alone tells that it applies: wherever the text may stand
 when it begins a value, every schema that may then hold must want the same of a string, and take any
 characters. So the schema is followed as a finite automaton is made deterministic: a place is the set of all
-schemas that may hold there. What does not decide (a pattern, an enum, branches that differ) keeps its bounds
-in the grammar; a schema is relaxed only if all of its places decide. A minLength alone some libraries compile
-to masks that cost less than counting.
+schemas that may hold there. A schema keeps all that it says in the grammar unless all of its places decide.
+A minLength alone some libraries compile to masks that cost less than counting.
 
 So are arrays whose items differ: they do where no other schema may hold of the array, and its items are
 strings and numbers that can always be made longer, with `null` and booleans beside them. No library enforces
@@ -24,18 +23,17 @@ from guided_grammar.json_schema.keywords import ANY, DEFINITIONS, LENGTHS
 from guided_grammar.json_schema.subschemas import children, referred, within
 from guided_grammar.registry import library
 from guided_sidecar.grammar.schema.disjoint import types
+from guided_sidecar.grammar.worker_messages import MOST_POSITIONS
 
-# Sets of schemas can grow without end in theory; such a schema is compiled as it is. So is one whose many
-# places repeat many names: a rank gets all of them in one message.
-_MOST_PLACES: Final = 4096
-_MOST_LOOKS: Final = 1 << 16  # at a schema, at all places together
-_MOST_BYTES: Final = 1 << 20
+_FOLLOWED: Final = (*LENGTHS, "uniqueItems")
+_MOST_LOOKS: Final = 1 << 16  # at a schema: sets of schemas can grow without end in theory
+_MOST_BYTES: Final = 1 << 20  # of Positions: many places may repeat many names, and a rank gets all of them
 _LONGER: Final = frozenset(["integer", "number", "string"])  # types of values that can be made longer
 _SCALARS: Final = _LONGER | {"boolean", "null"}
 
 
-class _TooManyError(Exception):
-    """A schema has too many places."""
+class _UnfollowedError(Exception):
+    """A schema has too many places, or more stands in one of which it is not known how it is written."""
 
 
 class Followed(NamedTuple):
@@ -47,22 +45,20 @@ class Followed(NamedTuple):
 
 def split(schema: Any, backend: Backend) -> Followed:
     """Take what is better followed than compiled out of a schema's normal form, which stays as it is."""
-    if not any(keywords.has_lengths(part) or "uniqueItems" in part for part in within(schema)):
+    if all(part.keys().isdisjoint(_FOLLOWED) for part in within(schema)):
         return Followed(schema, [])
     try:
         places = _Places(schema, counts_minimum_alone=library(backend).counts_minimum_alone)
-    except _TooManyError:
+    except _UnfollowedError:
         return Followed(schema, [])
-    positions = places.leading_somewhere()
-    relaxed, unique = places.relaxed(), places.unique - places.undecided - places.swept
-    if not (relaxed or unique) or not is_sendable(positions):
-        return Followed(schema, [])
-    return Followed(_without(schema, relaxed, unique), positions)
+    positions, relaxed = places.leading_somewhere(), places.relaxed(schema)
+    is_kept = relaxed == schema or not is_sendable(positions)
+    return Followed(schema, []) if is_kept else Followed(relaxed, positions)
 
 
 def is_sendable(positions: Sequence[Position]) -> bool:
     """Return whether ranks can get Positions in one message."""
-    return len(msgspec.msgpack.encode(positions)) <= _MOST_BYTES
+    return len(positions) <= MOST_POSITIONS and len(msgspec.msgpack.encode(positions)) <= _MOST_BYTES
 
 
 def renumbered(position: Position, number: Callable[[int], int]) -> Position:
@@ -79,33 +75,27 @@ def renumbered(position: Position, number: Callable[[int], int]) -> Position:
 
 
 class _Places:
-    """The places of a schema.
-
-    Attributes
-    ----------
-    unique, undecided
-        The schemas, by id, whose uniqueItems ranks follow somewhere, and cannot follow somewhere.
-    swept
-        Those that stand below one that ranks do not read, and stay in the grammar with all that they say.
-    """
+    """The places of a schema."""
 
     def __init__(self, schema: Any, *, counts_minimum_alone: bool) -> None:
-        self.unique: set[int] = set()
-        self.undecided: set[int] = set()
-        self.swept: set[int] = set()
         self._root = schema
         self._counts_minimum_alone = counts_minimum_alone
         self._places: list[list[dict[str, Any]]] = []  # the schemas that may hold at each
         self._known: dict[frozenset[int], int] = {}
         self._looks = 0
-        self._compiled: set[int] = set()  # schemas, by id, whose bounds must stay in the grammar
+        self._undecided: set[int] = set()  # schemas, by id, that must stay as they are
         self._begin([schema])
         self._positions = [self._position(schemas) for schemas in self._places]  # which grow meanwhile
+        self._decided = {id(schema) for schemas in self._places for schema in schemas} - self._undecided
 
-    def relaxed(self) -> set[int]:
-        """Return the schemas, by id, whose bounds the grammar need not hold."""
-        found = {id(schema) for schemas in self._places for schema in schemas if keywords.has_lengths(schema)}
-        return found - self._compiled
+    def relaxed(self, value: Any) -> Any:
+        """Return a part of the schema without what is followed."""
+        if isinstance(value, list):
+            return [self.relaxed(part) for part in value]
+        if not isinstance(value, dict):
+            return value
+        dropped = _FOLLOWED if id(value) in self._decided else ()
+        return {name: self.relaxed(part) for name, part in value.items() if name not in dropped}
 
     def leading_somewhere(self) -> list[Position]:
         """Return the places from which what is followed can be reached, the root first."""
@@ -127,11 +117,7 @@ class _Places:
         ]
 
     def _position(self, schemas: list[dict[str, Any]]) -> Position:
-        texts = [keywords.text(schema) for schema in schemas if "string" in types(schema)]
-        bounds = texts[0] if texts and all(text == texts[0] for text in texts) else None
-        if bounds is None or (bounds[1] is None and not self._counts_minimum_alone):
-            bounds = 0, None
-            self._compiled.update(map(id, schemas))
+        minimum, maximum = self._bounds([schema for schema in schemas if "string" in types(schema)])
         objects = [schema for schema in schemas if "object" in types(schema)]
         names = dict.fromkeys(name for schema in objects for name in schema.get("properties", ()))
         arrays = [schema for schema in schemas if "array" in types(schema)]
@@ -139,8 +125,8 @@ class _Places:
         rests = [schema.get("items", True) for schema in arrays]
         kinds = self._kinds_of_different_items(arrays)
         return Position(
-            minimum=bounds[0],
-            maximum=bounds[1],
+            minimum=minimum,
+            maximum=maximum,
             properties={name: self._begin(keywords.of_name(objects, name)) for name in names},
             others=self._begin(part for schema in objects for part in keywords.of_other_names(schema)),
             prefix=[
@@ -155,16 +141,22 @@ class _Places:
             whole_items=bool(kinds) and "number" not in kinds,
         )
 
+    def _bounds(self, strings: list[dict[str, Any]]) -> keywords.Text:
+        """Return the bounds of the strings at a place, (0, None) where they stay in the grammar."""
+        found = {keywords.text(schema) for schema in strings}
+        bounds = found.pop() if len(found) == 1 else None
+        if bounds is None or (bounds[1] is None and bounds[0] and not self._counts_minimum_alone):
+            self._undecided.update(map(id, strings))
+            return 0, None
+        return bounds
+
     def _kinds_of_different_items(self, arrays: list[dict[str, Any]]) -> set[str]:
         """Return the types of items that must differ, if ranks can see to it; else none."""
         wanting = [id(schema) for schema in arrays if "uniqueItems" in schema]
-        if not wanting:
+        kinds = self._kinds(arrays[0].get("items", True)) if wanting else set()
+        if wanting and (len(arrays) > 1 or "prefixItems" in arrays[0] or kinds.isdisjoint(_LONGER)):
+            self._undecided.update(wanting)
             return set()
-        kinds = self._kinds(arrays[0].get("items", True))
-        if len(arrays) > 1 or "prefixItems" in arrays[0] or kinds.isdisjoint(_LONGER):
-            self.undecided.update(wanting)
-            return set()
-        self.unique.update(wanting)
         return kinds
 
     def _kinds(self, items: Any) -> set[str]:
@@ -193,8 +185,6 @@ class _Places:
             return NOTHING
         key = frozenset(leaves)
         if key not in self._known:
-            if len(self._places) >= _MOST_PLACES:
-                raise _TooManyError
             self._known[key] = len(self._places)
             self._places.append([*leaves.values()])
         return self._known[key]
@@ -209,12 +199,13 @@ class _Places:
             schema = stack.pop()
             self._looks += 1
             if self._looks > _MOST_LOOKS:
-                raise _TooManyError
+                raise _UnfollowedError
             if schema is False or id(schema) in seen:
                 continue
             seen.add(id(schema))
-            if not isinstance(schema, dict) or not keywords.is_understood(schema):
-                self._compile(schema)
+            if schema is True or not keywords.is_understood(schema):
+                if schema is not True and (children(schema) or "$ref" in schema):
+                    raise _UnfollowedError
                 yield ANY
                 continue
             together = [*schema.get("allOf", ()), *schema.get("anyOf", ())]
@@ -223,23 +214,3 @@ class _Places:
             if not together or keywords.asserts(schema):
                 yield schema
             stack += together
-
-    def _compile(self, schema: Any) -> None:
-        """Keep the bounds of a schema and all below it, references included, in the grammar."""
-        stack = [schema]
-        while stack:
-            current = stack.pop()
-            if isinstance(current, dict) and id(current) not in self.swept:
-                self.swept.add(id(current))
-                self._compiled.add(id(current))
-                stack.extend(children(current))
-                if "$ref" in current:
-                    stack.append(referred(self._root, current["$ref"]))
-
-
-def _without(value: Any, relaxed: set[int], unique: set[int]) -> Any:
-    if isinstance(value, dict):
-        dropped = [*LENGTHS] if id(value) in relaxed else []
-        dropped += ["uniqueItems"] if id(value) in unique else []
-        return {name: _without(part, relaxed, unique) for name, part in value.items() if name not in dropped}
-    return [_without(part, relaxed, unique) for part in value] if isinstance(value, list) else value

@@ -1,32 +1,22 @@
 """Whether a text is valid under a JSON Schema, as jsonschema sees it; what it cannot tell counts as valid."""
 
-import contextlib
 import decimal
 import functools
 import json
 import re
-import signal
-import threading
-import types
 import warnings
 from collections.abc import Iterator
 from decimal import Decimal
-from typing import Any, Final, NoReturn
+from typing import Any, NoReturn
 
 import jsonschema
 import referencing
 
 from guided_grammar.json_schema import subschemas
 
-_BUDGET_S: Final = 0.02  # of CPU time for one text: Python's own regexes can take for ever
-
 
 class NotJsonError(Exception):
     """A text is no JSON."""
-
-
-class _OvertimeError(Exception):
-    """A text takes too long to be judged."""
 
 
 class Judge:
@@ -61,7 +51,7 @@ class Judge:
         found = jsonschema.validators.validator_for(self._schema, default=jsonschema.Draft202012Validator)
         judge = _exact(found)(self._schema, registry=referencing.Registry())  # which fetches nothing
         try:
-            with _within_budget(), warnings.catch_warnings():
+            with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # of what a regex may mean in a later Python
                 violated = next(judge.iter_errors(value), None)
         except MemoryError:
@@ -99,22 +89,3 @@ def _pattern(validator: Any, pattern: str, instance: Any, _schema: Any) -> Itera
 
 def _refuse(_constant: str) -> NoReturn:
     raise ValueError("a constant that is no JSON")
-
-
-@contextlib.contextmanager
-def _within_budget() -> Iterator[None]:
-    """Raise in the block when its CPU time is spent. Signals reach a process's first thread only."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def spent(_signal: int, _frame: types.FrameType | None) -> NoReturn:
-        raise _OvertimeError
-
-    before = signal.signal(signal.SIGVTALRM, spent)
-    signal.setitimer(signal.ITIMER_VIRTUAL, _BUDGET_S)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
-        signal.signal(signal.SIGVTALRM, before)

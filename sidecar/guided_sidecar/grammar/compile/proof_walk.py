@@ -135,12 +135,10 @@ class Walk:
         """
         until_s = time.thread_time() + _REPEATS_BUDGET_S
         step, where = self._last
-        self._fill(first := self._replay(step))
+        self._fill(self._replay(step))
         allowed = self._choice.among(self._mask[0], self._chooser)
-        tokens = dict.fromkeys([self.tokens[step], *itertools.islice(allowed, _OTHERS)])
-        matchers = itertools.chain([first], map(self._replay, itertools.repeat(step)))
-        for token, matcher in zip(tokens, matchers, strict=False):
-            fault = self._repeat(matcher, token, step, where)
+        for token in dict.fromkeys([self.tokens[step], *itertools.islice(allowed, _OTHERS)]):
+            fault = self._repeat(self._replay(step), token, step, where)
             if fault is not None or time.thread_time() > until_s:
                 return fault
         return None
@@ -148,21 +146,20 @@ class Walk:
     def _repeat(self, matcher: Matcher, token: int, step: int, where: Any) -> Fault | None:
         """Return what is wrong with a text in which a token is repeated."""
         text = self._choice.texts[token]
-        spent_s = half_s = 0.0
+        began_s, half_s = time.thread_time(), 0.0
         for count in range(1, _REPEATED_BYTES // max(1, len(text)) + 1):
             if self._beside is not None and (where := self._beside.advance(where, text)) is None:
                 break
-            began_s = time.thread_time()
             try:
                 is_allowed = matcher.accept((token,))
             except SpentError:
                 raise
             except MatcherError:
                 is_allowed = False
-            spent_s += time.thread_time() - began_s
             if not is_allowed or matcher.is_terminated():
                 return None
             step += 1
+            spent_s = time.thread_time() - began_s
             if spent_s > _SLOW_REPEATING_S:
                 message = f"accepting {count} tokens takes over {1e3 * _SLOW_REPEATING_S:.0f} ms"
                 return Fault(ErrorCode.GRAMMAR_SLOW, message)
