@@ -121,7 +121,7 @@ ENTRIES: Final = (
     ),
     LedgerEntry(
         name="cpu-kernels",
-        why="the stand-in for expand_kernel writes to a temporary int64 copy of other dtypes and drops it, so "
+        why="the stand-in for expand_kernel writes to a temporary int64 copy of other dtypes and drops it: "
         "a draft model with async scheduling samples with the wrong temperatures; with top_k, a speculating "
         "step without a draft asks for the largest of no k, so the engine core dies",
         goes_when="_expand_kernel_impl copies its result back, and apply_top_k_only takes no rows",
