@@ -42,10 +42,10 @@ def register() -> None:
         sys.modules[_RUNNER] = module
     from vllm.distributed.device_communicators import shm_broadcast  # noqa: PLC0415 - vLLM is loading
 
-    from guided_engine.compat.cpu import keep_async_scheduling  # noqa: PLC0415 - as above
+    from guided_engine.compat.cpu import keep_settings  # noqa: PLC0415 - as above
 
     shm_broadcast.sched_yield = lambda: time.sleep(_IDLE_S)
-    keep_async_scheduling(None)  # type: ignore[arg-type]  # it reads nothing of a pod's configuration
+    keep_settings(None)  # type: ignore[arg-type]  # it reads nothing of a pod's configuration
     _keep_executor()
 
 

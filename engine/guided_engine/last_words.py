@@ -11,7 +11,7 @@ from typing import Final
 
 # With what the launcher puts before them they fit the 450 that the operator keeps of a line.
 _MOST_CHARS: Final = 350
-_CUT: Final = " ... "
+_HALF: Final = 170
 
 
 @contextlib.contextmanager
@@ -21,8 +21,10 @@ def noted(file: Path) -> Iterator[None]:
         yield
     except Exception as error:
         words = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        if len(words) > _MOST_CHARS:  # the beginning says what it is, the end often what to do
+            words = f"{words[:_HALF]} ... {words[-_HALF:]}"
         with contextlib.suppress(OSError), file.open("x", encoding="utf-8", errors="replace") as kept:
-            kept.write(_shortened(words))
+            kept.write(words)
         raise
 
 
@@ -33,11 +35,3 @@ def of(file: Path) -> str:
             return kept.read(_MOST_CHARS)
     except OSError:
         return ""
-
-
-def _shortened(words: str) -> str:
-    """Leave out the middle: the beginning says what it is, the end often what to do."""
-    if len(words) <= _MOST_CHARS:
-        return words
-    half = (_MOST_CHARS - len(_CUT)) // 2
-    return f"{words[:half]}{_CUT}{words[-half:]}"

@@ -226,16 +226,18 @@ class TestCpu:
     def _restored(self, monkeypatch: pytest.MonkeyPatch) -> None:
         from vllm.platforms import current_platform
         from vllm.utils import cpu_triton_utils
+        from vllm.v1.sample.ops import topk_topp_sampler
 
         platform = type(current_platform)
         monkeypatch.setattr(platform, "check_and_update_config", platform.__dict__["check_and_update_config"])
         monkeypatch.setattr(cpu_triton_utils, "_expand_kernel_impl", cpu_triton_utils._expand_kernel_impl)
+        monkeypatch.setattr(topk_topp_sampler, "apply_top_k_only", topk_topp_sampler.apply_top_k_only)
 
     @pytest.mark.parametrize("asked_for", [True, False])
     def test_async_scheduling_stays_as_asked_for(self, pod: PodConfig, *, asked_for: bool) -> None:
         from vllm.engine.arg_utils import EngineArgs
 
-        cpu.keep_async_scheduling(pod)
+        cpu.keep_settings(pod)
         model = str(tinymodel.models() / "tiny")
         config = EngineArgs(model=model, max_model_len=64, async_scheduling=asked_for).create_engine_config()
         assert config.scheduler_config.async_scheduling is asked_for
@@ -258,7 +260,7 @@ class TestCpu:
         monkeypatch.setenv("VLLM_WORKER_MULTIPROC_METHOD", "")  # restored afterwards
         for name, value in {"VLLM_CPU_OMP_THREADS_BIND": binding, "OMP_NUM_THREADS": threads}.items():
             monkeypatch.setenv(name, value) if value else monkeypatch.delenv(name, raising=False)
-        cpu.fork_processes(pod)
+        cpu.keep_settings(pod)
         EngineArgs(model=str(tinymodel.models() / "tiny"), max_model_len=64).create_engine_config()
         assert get_mp_context().get_start_method() == method
 
@@ -268,7 +270,7 @@ class TestCpu:
         from vllm.engine.arg_utils import EngineArgs
 
         monkeypatch.setenv("VLLM_USE_V2_MODEL_RUNNER", "0")
-        cpu.keep_async_scheduling(pod)
+        cpu.keep_settings(pod)
         asked = EngineArgs(
             model=str(tinymodel.models() / "tiny"),
             max_model_len=64,
@@ -284,7 +286,7 @@ class TestCpu:
         import torch
         from vllm.utils import cpu_triton_utils
 
-        cpu.keep_expanded_values(pod)
+        cpu.mend_kernels(pod)
         kind = getattr(torch, dtype)
         output = torch.zeros(6, dtype=kind)
         totals = torch.tensor([2, 2, 5, 6], dtype=torch.int32)
@@ -293,7 +295,7 @@ class TestCpu:
         assert output.tolist() == [3, 3, 1, 1, 1, 7]
 
     def test_upstream_still_loses_them(self) -> None:
-        """When this fails, the ledger's entry cpu-expand-kernel can go."""
+        """When this fails, the ledger's entry cpu-kernels can shrink."""
         import torch
         from vllm.utils import cpu_triton_utils
         from vllm.v1.sample import rejection_sampler  # noqa: F401 - loads the native kernels
@@ -303,15 +305,14 @@ class TestCpu:
         cpu_triton_utils._expand_kernel_impl(output, torch.tensor([0.25, 0.5]), totals, 0, 1)
         assert output.tolist() != [0.25, 0.5, 0.5]
 
-    def test_top_k_of_no_rows_is_none(self, pod: PodConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_top_k_of_no_rows_is_none(self, pod: PodConfig) -> None:
         import torch
         from vllm.v1.sample.ops import topk_topp_sampler as sampler
 
         logits, no_k = torch.zeros(0, 8), torch.zeros(0, dtype=torch.int32)
         with pytest.raises(RuntimeError, match="numel"):  # else the ledger's entry can go
             sampler.apply_top_k_top_p(logits, no_k, None)
-        monkeypatch.setattr(sampler, "apply_top_k_only", sampler.apply_top_k_only)
-        cpu.keep_no_rows(pod)
+        cpu.mend_kernels(pod)
         assert sampler.apply_top_k_top_p(logits, no_k, None).shape == (0, 8)
         (row,) = sampler.apply_top_k_top_p(torch.arange(8.0)[None], torch.tensor([2]), None).isfinite()
         assert row.tolist() == [False] * 6 + [True] * 2

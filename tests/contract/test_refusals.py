@@ -213,38 +213,6 @@ def test_front_ends_past_admission_do_not_start(monkeypatch: pytest.MonkeyPatch,
         serve.main()
 
 
-@pytest.mark.parametrize("guided", [False, True])
-async def test_engine_core_requests(monkeypatch: pytest.MonkeyPatch, *, guided: bool) -> None:
-    """Made by Python beside vLLM: their own parameters count, and no HTTP request stands behind them."""
-    from vllm.sampling_params import SamplingParams, StructuredOutputsParams
-    from vllm.v1.engine import EngineCoreRequest
-    from vllm.v1.engine.output_processor import RequestOutputCollector
-
-    own = SamplingParams(structured_outputs=StructuredOutputsParams(json=SCHEMA) if guided else None)
-    given = dict.fromkeys(EngineCoreRequest.__struct_fields__)
-    request = EngineCoreRequest(
-        **{**given, "request_id": "1", "prompt_token_ids": [1], "sampling_params": own}
-    )
-    admit(monkeypatch)
-
-    async def inner(_self: Any, _id: str, prompt: Any, _params: Any) -> Any:
-        assert prompt is request
-        return RequestOutputCollector(own.output_kind, "1")
-
-    class Engine:
-        """Stands for AsyncLLM, which needs an engine core; all that matters here is what comes before it."""
-
-        add_request = api._admitting(inner)
-
-    added = Engine().add_request("1", request, SamplingParams())
-    if guided:
-        with refused() as refusal:
-            await added
-        assert refusal.value.error.code == "request_not_admitted"
-    else:
-        assert await added
-
-
 @pytest.mark.parametrize("task", ["transcription", "translation"])
 async def test_audio_takes_no_constraint_and_no_name(task: str) -> None:
     """No audio model is at hand, so vLLM's own request, and the gate that its parameters pass."""
@@ -281,7 +249,7 @@ async def test_streaming_input(monkeypatch: pytest.MonkeyPatch, asked: str) -> N
         yield None
 
     class Engine:
-        """Stands for AsyncLLM, as above."""
+        """Stands for AsyncLLM, which needs an engine core; all that matters here is what comes before it."""
 
         add_request = api._admitting(inner)
 

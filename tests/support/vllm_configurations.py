@@ -14,7 +14,7 @@ import types
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypedDict
 
-from guided_engine.compat.cpu import keep_async_scheduling
+from guided_engine.compat.cpu import keep_settings
 
 Device = Literal["CPU", "CUDA"]
 
@@ -140,7 +140,7 @@ def main(device: Device) -> None:
         # Kept in vLLM's cache, for the other process: CUDA's attention cannot be imported there.
         # In this process, which has imported vLLM already, it takes a tenth of the time.
         registry._run_in_subprocess = lambda inspect: inspect()
-        keep_async_scheduling(None)  # type: ignore[arg-type]  # unused; as our pods have it
+        keep_settings(None)  # type: ignore[arg-type]  # unused; as our pods have it
     warnings = _listen()
     told = {name: _told(one, warnings) for name, one in asked.items()}
     sys.stdout.write("\n" + json.dumps(told))

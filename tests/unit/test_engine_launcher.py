@@ -10,7 +10,7 @@ from guided_contract.heartbeat import Beat
 from guided_engine import versions
 from guided_engine.cpus import Cpus
 from guided_engine.launcher.command import plan, program
-from guided_engine.launcher.stall import HealthWatch, StallWatch
+from guided_engine.launcher.stall import StallWatch
 
 SECOND = 10**9
 
@@ -89,17 +89,6 @@ def test_threads_follow_the_cpus_unless_the_user_chose(chosen: dict[str, str], b
 
 def core(steps: int, busy: int) -> list[Beat]:
     return [Beat(1, 0, steps, 0, busy), Beat(2, 0, steps, 0, 0)]
-
-
-def test_health_counts_from_its_first_good_answer() -> None:
-    watch = HealthWatch(10)
-    assert watch.verdict(good=False, now_ns=10**6 * SECOND) == ""
-    assert not watch.started
-    assert watch.verdict(good=True, now_ns=10**6 * SECOND) == ""
-    assert watch.started
-    assert watch.verdict(good=False, now_ns=(10**6 + 9) * SECOND) == ""
-    assert "for 10 s" in watch.verdict(good=False, now_ns=(10**6 + 10) * SECOND)
-    assert watch.verdict(good=True, now_ns=(10**6 + 11) * SECOND) == ""
 
 
 class TestStallWatch:

@@ -20,8 +20,9 @@ from guided_contract.config import PodConfig, PortsConfig
 from guided_contract.heartbeat import Heartbeats
 from guided_engine.admission.service_connection import ServiceConnection
 from guided_engine.heartbeats import Pulse
+from guided_engine.launcher import probes as launcher_probes
 from guided_engine.launcher.probes import Probes
-from guided_engine.launcher.stall import HealthWatch, StallWatch
+from guided_engine.launcher.stall import StallWatch
 from guided_engine.service_link import ServiceLink
 from guided_sidecar.health import server
 from guided_sidecar.health.server import HealthServer
@@ -97,12 +98,15 @@ async def test_the_judge(pod: PodConfig, failures: Counter[str], monkeypatch: py
 # --- the launcher and the engine's processes ---
 
 
-@pytest.mark.parametrize(("task", "watch"), [("steps", StallWatch), ("health", HealthWatch)])
+@pytest.mark.parametrize("task", ["steps", "health"])
 async def test_the_launchers_watches(
-    pod: PodConfig, failures: Counter[str], monkeypatch: pytest.MonkeyPatch, task: str, watch: type
+    pod: PodConfig, failures: Counter[str], monkeypatch: pytest.MonkeyPatch, task: str
 ) -> None:
     said: list[str] = []
-    monkeypatch.setattr(watch, "verdict", once(lambda *_, **__: said.append("") or ""))
+    fails = once(lambda *_: said.append("") or "")
+    monkeypatch.setattr(
+        *((StallWatch, "verdict") if task == "steps" else (launcher_probes, "_is_healthy")), fails
+    )
     beats = Heartbeats.create(pod.heartbeats_file)
     probes = Probes(pod, beats)
     await probes.start()

@@ -33,9 +33,8 @@ def _admitting(add_request: AddRequest) -> AddRequest:
     async def admitting(
         self: Any, request_id: str, prompt: Any, params: Any, *args: Any, **kwargs: Any
     ) -> Any:
-        call = _Call(prompt, params)
         gate = process_gate()
-        if gate is None or not call.samples:
+        if gate is None or not hasattr(params, "structured_outputs"):  # pooling parameters have no constraint
             return await add_request(self, request_id, prompt, params, *args, **kwargs)
         if isinstance(prompt, AsyncGenerator) and asks_for_grammar(params):
             # Nor one that a later part asks for: a rank ends what comes without a ticket.
@@ -46,10 +45,10 @@ def _admitting(add_request: AddRequest) -> AddRequest:
         identifiers.called(request_id)
         try:
             admitted = await gate.admit(
-                call.sampling.structured_outputs,
-                call.sampling.extra_args,
-                ignores_end=call.sampling.ignore_eos,
-                sampling_params=call.sampling,
+                params.structured_outputs,
+                params.extra_args,
+                ignores_end=params.ignore_eos,
+                sampling_params=params,
             )
         except GuidedError as error:
             raise GuidedRequestError(error) from error
@@ -57,7 +56,7 @@ def _admitting(add_request: AddRequest) -> AddRequest:
         kwargs |= admitted.reasoning(kwargs)
 
         async def add() -> Any:
-            return await add_request(self, request_id, *call.with_arguments(admitted), *args, **kwargs)
+            return await add_request(self, request_id, prompt, _told(params, admitted), *args, **kwargs)
 
         try:
             collector = await add()
@@ -76,47 +75,22 @@ def _admitting(add_request: AddRequest) -> AddRequest:
     return admitting
 
 
-@dataclass(frozen=True, slots=True)
-class _Call:
-    """The arguments of one add_request: sampling parameters stand in one of two places."""
+def _told(params: Any, admitted: Admitted) -> Any:
+    """Return sampling parameters with ours for the ranks, in a copy: callers share and reuse theirs."""
+    ours = admitted.arguments
+    if not ours:
+        return params
+    told = copy.copy(params)
+    if admitted.lease is not None and told.structured_outputs is None:
+        # Asked for by name: from here on as if sent with it.
+        from vllm.sampling_params import StructuredOutputsParams  # noqa: PLC0415 - see compat/__init__.py
 
-    prompt: Any
-    params: Any
-
-    @property
-    def _in_prompt(self) -> bool:
-        # An EngineCoreRequest, made by the caller: vLLM then ignores `params`.
-        return hasattr(self.prompt, "sampling_params") and hasattr(self.prompt, "prompt_token_ids")
-
-    @property
-    def sampling(self) -> Any:
-        return self.prompt.sampling_params if self._in_prompt else self.params
-
-    @property
-    def samples(self) -> bool:
-        """Whether this generates; pooling parameters have no constraint."""
-        return hasattr(self.sampling, "structured_outputs")
-
-    def with_arguments(self, admitted: Admitted) -> tuple[Any, Any]:
-        """Return prompt and parameters with ours for the ranks in copies: callers share and reuse theirs."""
-        ours = admitted.arguments
-        if not ours:
-            return self.prompt, self.params
-        sampling = copy.copy(self.sampling)
-        if admitted.lease is not None and sampling.structured_outputs is None:
-            # Asked for by name: from here on as if sent with it.
-            from vllm.sampling_params import StructuredOutputsParams  # noqa: PLC0415 - see compat/__init__.py
-
-            named = admitted.lease.constraint
-            sampling.structured_outputs = StructuredOutputsParams(**{named.kind: named.spec})
-        if admitted.is_plain:
-            sampling.thinking_token_budget = None  # it would write the end of no thinking into the answer
-        sampling.extra_args = {**(sampling.extra_args or {}), **ours}
-        if not self._in_prompt:
-            return self.prompt, sampling
-        prompt = copy.copy(self.prompt)
-        prompt.sampling_params = sampling
-        return prompt, self.params
+        named = admitted.lease.constraint
+        told.structured_outputs = StructuredOutputsParams(**{named.kind: named.spec})
+    if admitted.is_plain:
+        told.thinking_token_budget = None  # it would write the end of no thinking into the answer
+    told.extra_args = {**(told.extra_args or {}), **ours}
+    return told
 
 
 def _hold(collector: Any, admitted: Admitted) -> None:

@@ -1,6 +1,5 @@
 """The engine core without grammars: requests detached, sequences ended on a rank's word, signs of life."""
 
-from collections.abc import Iterator
 from concurrent.futures import Future
 from typing import Any, Final
 
@@ -73,10 +72,13 @@ def end_sequences(_config: PodConfig) -> None:
                 **(scheduler_output.num_invalid_spec_tokens or {}),
                 **invalid,
             }
-        codes = dict(_codes(self))
+        ending = filter(None, map(self.requests.get, self.grammar_compile_error_reqs))
+        codes = {request.request_id: request.stop_reason for request in ending}
         outputs = original(self, scheduler_output, model_runner_output)
-        if codes:
-            _write_codes(codes, outputs)
+        # The scheduler leaves the field empty in what it ends so.
+        for output in (one for of_client in outputs.values() for one in of_client.outputs if codes):
+            if output.finish_reason is not None and output.request_id in codes:
+                output.stop_reason = codes[output.request_id]
         return outputs
 
     Scheduler.update_from_output = update_from_output
@@ -95,22 +97,6 @@ def _mark(scheduler: Any, request_id: str, code: str, output: Any) -> None:
     # A request without output must not bring prompt logprobs either: the scheduler asserts it.
     output.prompt_logprobs_dict.pop(request_id, None)
     output.prompt_token_id_logprobs_dict.pop(request_id, None)
-
-
-def _codes(scheduler: Any) -> Iterator[tuple[str, str]]:
-    """Yield the requests that the scheduler is about to end as errors, with our codes."""
-    for request_id in scheduler.grammar_compile_error_reqs:
-        request = scheduler.requests.get(request_id)
-        if request is not None and isinstance(request.stop_reason, str):
-            yield request_id, request.stop_reason
-
-
-def _write_codes(codes: dict[str, str], outputs: dict[int, Any]) -> None:
-    """Put the codes on the outputs that end these requests; the scheduler leaves the field empty there."""
-    for per_client in outputs.values():
-        for output in per_client.outputs:
-            if output.finish_reason is not None and output.request_id in codes:
-                output.stop_reason = codes[output.request_id]
 
 
 ENTRIES: Final = (

@@ -7,30 +7,20 @@ from guided_contract.config import PodConfig
 from guided_engine.ledger import LedgerEntry, PatchSkippedError
 
 
-def keep_async_scheduling(config: PodConfig) -> None:
-    """Make the CPU platform leave `async_scheduling` as it was decided for every platform."""
-    platform = _cpu_platform(config)
+def keep_settings(_config: PodConfig) -> None:
+    """Make the CPU platform leave `async_scheduling` as it was decided, and fork where that is safe.
+
+    It spawns engine core and ranks so that each rank gets OpenMP settings of its own before it loads torch.
+    Where ranks are bound to no CPU and have one thread each, there are none to give, and no thread pool for a
+    fork to lose.
+    """
+    platform = _cpu_platform()
     original = platform.check_and_update_config.__func__
 
     def check_and_update_config(cls: Any, vllm_config: Any) -> None:
         asked_for = vllm_config.scheduler_config.async_scheduling
         original(cls, vllm_config)
         vllm_config.scheduler_config.async_scheduling = asked_for
-
-    platform.check_and_update_config = classmethod(check_and_update_config)
-
-
-def fork_processes(config: PodConfig) -> None:
-    """Make the CPU platform fork engine core and ranks, as every other platform does, where that is safe.
-
-    It spawns them so that each rank gets OpenMP settings of its own before it loads torch. Where ranks are
-    bound to no CPU and have one thread each, there are none to give, and no thread pool for a fork to lose.
-    """
-    platform = _cpu_platform(config)
-    original = platform.check_and_update_config.__func__
-
-    def check_and_update_config(cls: Any, vllm_config: Any) -> None:
-        original(cls, vllm_config)
         said = os.environ.get
         if said("VLLM_CPU_OMP_THREADS_BIND") == "nobind" and said("OMP_NUM_THREADS") == "1":
             os.environ["VLLM_WORKER_MULTIPROC_METHOD"] = "fork"
@@ -38,13 +28,20 @@ def fork_processes(config: PodConfig) -> None:
     platform.check_and_update_config = classmethod(check_and_update_config)
 
 
-def keep_expanded_values(config: PodConfig) -> None:
-    """Make the CPU stand-in of the rejection sampler's expand kernel write to the tensor it was given."""
-    _cpu_platform(config)
+def mend_kernels(_config: PodConfig) -> None:
+    """Make the rejection sampler's stand-ins take what they are given: other dtypes, and no row at all."""
+    _cpu_platform()
     from vllm.utils import cpu_triton_utils  # noqa: PLC0415 - vLLM is imported only where it is changed
+    from vllm.v1.sample.ops import topk_topp_sampler as sampler  # noqa: PLC0415 - as above
 
     # Looked up by name when a worker registers its kernels, right after it has called the plugins.
     cpu_triton_utils._expand_kernel_impl = expand  # noqa: SLF001 - the private name is the change
+    original = sampler.apply_top_k_only
+
+    def apply_top_k_only(logits: Any, k: Any) -> Any:
+        return original(logits, k) if k.numel() else logits
+
+    sampler.apply_top_k_only = apply_top_k_only
 
 
 def expand(  # noqa: PLR0913, PLR0917 - the kernel's own signature
@@ -63,19 +60,6 @@ def expand(  # noqa: PLR0913, PLR0917 - the kernel's own signature
     counts = cu_num_tokens.diff(prepend=cu_num_tokens.new_zeros(1)).long()
     values = input_val.masked_fill(input_val == replace_from, replace_to)
     output.copy_(values.repeat_interleave(counts, output_size=output.shape[0]))
-
-
-def keep_no_rows(config: PodConfig) -> None:
-    """Make top_k leave a step alone that has no row to restrict."""
-    _cpu_platform(config)
-    from vllm.v1.sample.ops import topk_topp_sampler as sampler  # noqa: PLC0415 - see above
-
-    original = sampler.apply_top_k_only
-
-    def apply_top_k_only(logits: Any, k: Any) -> Any:
-        return original(logits, k) if k.numel() else logits
-
-    sampler.apply_top_k_only = apply_top_k_only
 
 
 def rewind(runner: Any) -> None:
@@ -111,7 +95,7 @@ def rewind(runner: Any) -> None:
     runner._sample, runner._bookkeeping_sync = rewound, kept  # noqa: SLF001 - the change
 
 
-def _cpu_platform(_config: PodConfig) -> Any:
+def _cpu_platform() -> Any:
     """Return vLLM's CPU platform class.
 
     Raises
@@ -119,7 +103,7 @@ def _cpu_platform(_config: PodConfig) -> Any:
     PatchSkippedError
         This engine runs on another platform.
     """
-    from vllm.platforms import current_platform  # noqa: PLC0415 - see above
+    from vllm.platforms import current_platform  # noqa: PLC0415 - as above
 
     if not current_platform.is_cpu():
         raise PatchSkippedError("the engine does not run on a CPU")
@@ -128,34 +112,20 @@ def _cpu_platform(_config: PodConfig) -> Any:
 
 ENTRIES: Final = (
     LedgerEntry(
-        name="cpu-async-scheduling",
-        why="the CPU platform turns async scheduling off, also where it is asked for",
-        goes_when="the CPU platform honours --async-scheduling",
-        apply=keep_async_scheduling,
+        name="cpu-settings",
+        why="the CPU platform turns async scheduling off, also where it is asked for, and spawns engine core "
+        "and ranks, which then import vLLM anew: 10 s of CPU each, most of what starting a small model takes",
+        goes_when="the CPU platform honours --async-scheduling, and forks where ranks get no OpenMP settings",
+        apply=keep_settings,
         ranks_only=False,
     ),
     LedgerEntry(
-        name="cpu-fork",
-        why="the CPU platform spawns engine core and ranks, which then import vLLM anew: 10 s of CPU each, "
-        "most of what starting a small model takes",
-        goes_when="the CPU platform forks where it has no OpenMP settings to give to a rank",
-        apply=fork_processes,
-        ranks_only=False,
-    ),
-    LedgerEntry(
-        name="cpu-expand-kernel",
-        why="the stand-in for expand_kernel writes to a temporary int64 copy of other dtypes and drops it, "
-        "so a draft model with async scheduling samples with the wrong temperatures",
-        goes_when="_expand_kernel_impl copies its result back, as its neighbours do",
-        apply=keep_expanded_values,
-        ranks_only=False,
-    ),
-    LedgerEntry(
-        name="cpu-top-k-without-rows",
-        why="where a request has top_k and a speculating step has no draft at all, the rejection sampler "
-        "asks for the largest of no k, so the engine core dies",
-        goes_when="apply_top_k_only takes no rows",
-        apply=keep_no_rows,
+        name="cpu-kernels",
+        why="the stand-in for expand_kernel writes to a temporary int64 copy of other dtypes and drops it: "
+        "a draft model with async scheduling samples with the wrong temperatures; with top_k, a speculating "
+        "step without a draft asks for the largest of no k, so the engine core dies",
+        goes_when="_expand_kernel_impl copies its result back, and apply_top_k_only takes no rows",
+        apply=mend_kernels,
         ranks_only=False,
     ),
     LedgerEntry(
@@ -163,7 +133,7 @@ ENTRIES: Final = (
         why="in a step that takes a part of a seeded request's prompt, Model Runner V1 sets back its "
         "generator's offset, which a CPU's generator has not, so the engine core dies",
         goes_when="_bookkeeping_sync sets back a CPU's generator by its state, or V1 is gone",
-        apply=_cpu_platform,
+        apply=lambda _config: _cpu_platform(),
         ranks_only=False,
     ),
 )

@@ -11,7 +11,7 @@ from aiohttp import web
 from guided_contract.config import PodConfig
 from guided_contract.heartbeat import Heartbeats, core_slot, now_ns
 from guided_contract.tasks import Living
-from guided_engine.launcher.stall import HealthWatch, StallWatch
+from guided_engine.launcher.stall import StallWatch
 
 _log = logging.getLogger("guided_engine")
 
@@ -38,7 +38,7 @@ class Probes:
         self._ranks = pod.workers_of(node) if node else None
         self._beats = beats
         self._engines = [StallWatch(pod.probes.stall_timeout_s) for _ in range(pod.data_parallel)]
-        self._health = HealthWatch(pod.probes.stall_timeout_s)
+        self._good_ns = 0  # when /health last answered 200; 0: never
         self._wrong: dict[str, str] = {}  # by watch; "" is right
         self._watches = (Living("steps", self._watch_steps), Living("health", self._watch_health))
         app = web.Application()
@@ -55,7 +55,7 @@ class Probes:
     @property
     def serving(self) -> bool:
         """Whether there may be requests that will be answered: it has started, and nothing is wrong."""
-        return self._health.started and not any(self._wrong.values())
+        return self._good_ns > 0 and not any(self._wrong.values())
 
     def stop_judging(self) -> None:
         """Leave the verdicts as they are: vLLM ends because it was told to."""
@@ -69,7 +69,7 @@ class Probes:
         await self._runner.cleanup()
 
     async def _startupz(self, _request: web.Request) -> web.Response:
-        if self._health.started:
+        if self._good_ns:
             return web.Response(text="started\n")
         return web.Response(status=503, text="vLLM's /health has not answered 200 yet\n")
 
@@ -89,10 +89,14 @@ class Probes:
 
     async def _watch_health(self) -> None:
         while True:
-            good = False
             with contextlib.suppress(OSError, http.client.HTTPException):
-                good = await self._is_good()
-            self._judge("health", self._health.verdict(good=good, now_ns=now_ns()))
+                if await self._is_good():
+                    self._good_ns = now_ns()
+            silent_s = (now_ns() - self._good_ns) / 1e9
+            hangs = self._good_ns > 0 and silent_s >= self._pod.probes.stall_timeout_s
+            self._judge(
+                "health", f"vLLM's /health has not answered 200 for {silent_s:.0f} s" if hangs else ""
+            )
             await asyncio.sleep(_PERIOD_S)
 
     async def _is_good(self) -> bool:

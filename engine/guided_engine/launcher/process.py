@@ -7,8 +7,9 @@ import os
 import signal
 import subprocess
 import time
-from pathlib import Path
 from typing import Final
+
+import psutil
 
 from guided_contract import processes
 from guided_engine.launcher.command import EngineCommand
@@ -101,15 +102,7 @@ async def _ended_within(seconds: float) -> bool:
 
 def descendants() -> list[int]:
     """Return the pids of all processes below this one."""
-    parents = {}
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):  # it ended meanwhile
-            # The name, in brackets, may hold anything, brackets too.
-            parents[int(path.parent.name)] = int(path.read_text().rpartition(")")[2].split()[1])
-    found = [os.getpid()]
-    for pid in found:
-        found += [child for child, parent in parents.items() if parent == pid]
-    return found[1:]
+    return [process.pid for process in psutil.Process().children(recursive=True)]
 
 
 def _signal_all(pids: list[int], number: int) -> None:

@@ -11,27 +11,6 @@ _NEVER: Final = Beat()
 
 
 @dataclass(slots=True)
-class HealthWatch:
-    """Follows vLLM's /health from its first good answer on: silent for `stall_timeout_s`, it hangs."""
-
-    stall_timeout_s: float
-    _good_ns: int | None = None
-
-    @property
-    def started(self) -> bool:
-        """Whether /health has answered 200 once."""
-        return self._good_ns is not None
-
-    def verdict(self, *, good: bool, now_ns: int) -> str:
-        """Return what is wrong, "" if nothing; `good`: /health has just answered 200."""
-        if good:
-            self._good_ns = now_ns
-        if self._good_ns is None or (silent_s := (now_ns - self._good_ns) / 1e9) < self.stall_timeout_s:
-            return ""
-        return f"vLLM's /health has not answered 200 for {silent_s:.0f} s"
-
-
-@dataclass(slots=True)
 class StallWatch:
     """Follows the beats of one engine core, which may complete no step for so long, and of its workers.
 

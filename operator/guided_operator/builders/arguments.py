@@ -106,7 +106,7 @@ def _speculative(gm: GuidedModel, site: Site) -> list[str]:
 def _scheduling(gm: GuidedModel, speculative: Speculative) -> list[str]:
     """Return the argument that chooses between async and sync, none where vLLM is to choose."""
     asked = speculative.async_scheduling
-    # The plugin keeps async on CPUs, where vLLM has it off (cpu-async-scheduling in its ledger).
+    # The plugin keeps async on CPUs, where vLLM has it off (cpu-settings in its ledger).
     if asked == "Auto" and gm.spec.engine.accelerator.type == "None" and speculative.method != "NGram":
         asked = "Off"
     return _ASYNC[asked]
