@@ -16,8 +16,8 @@ DRAFT_4, DRAFT_7 = (f"http://json-schema.org/draft-0{number}/schema#" for number
 BOUNDED = {"type": "string", "maxLength": 3}
 
 
-@pytest.mark.parametrize("dialect", [5, 1.5, None, True, [], {}, ["a"]])
-def test_a_dialect_that_is_no_text_is_named(dialect: Any) -> None:
+@pytest.mark.parametrize("dialect", [5, None, True, ["a"], "http://[x", "http://a]/", "//[::1"])
+def test_a_dialect_that_is_no_address_is_named(dialect: Any) -> None:
     with pytest.raises(GuidedError) as refusal:
         schema.check({"$schema": dialect, "type": "string"})
 

@@ -140,10 +140,3 @@ def test_a_long_name_is_in_memory_a_few_times_alone(kind: Kind, hostile: Any) ->
         assert tracemalloc.get_traced_memory()[1] < 50 * len(text)
     finally:
         tracemalloc.stop()
-
-
-@pytest.mark.parametrize("address", ["http://[x", "http://a]/", "//[::1"])
-def test_a_dialect_that_is_no_address_is_refused(address: str) -> None:
-    with pytest.raises(GuidedError) as refusal:
-        schema.check({"$schema": address})
-    assert (refusal.value.code, refusal.value.path) == ("grammar_invalid", "$.$schema")

@@ -85,11 +85,6 @@ class Form(NamedTuple):
                 return self._of_keyword(origin, inner[len(path) :])
         return self.path
 
-    def of_part(self, place: subschemas.Place, keyword: str) -> str:
-        """Return the path in the grammar's text of a keyword of a part of the form."""
-        origin = self.origins.get(id(place.schema))
-        return self.at(place.at(keyword)) if origin is None else self._of_keyword(origin, f".{keyword}")
-
     def told(self, error: GuidedError) -> GuidedError:
         """Return a refusal of the grammar as one of the schema: what has no value may have one as written."""
         where = error.path or "$"

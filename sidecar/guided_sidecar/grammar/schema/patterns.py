@@ -13,7 +13,8 @@ from guided_grammar.json_schema.subschemas import ROOT, JsonPath
 from guided_sidecar.grammar.schema import automata, characters
 from guided_sidecar.grammar.schema.automata import EMPTY_CLASSES
 from guided_sidecar.grammar.schema.characters import PIECE
-from guided_sidecar.grammar.schema.faults import unsupported
+from guided_sidecar.grammar.schema.faults import fault, unsupported
+from guided_sidecar.grammar.schema.limits import shown
 
 _LOOKAROUND: Final = re.compile(r"\(\?(?:=|!|<=|<!)")
 _AHEAD: Final = re.compile(r"\^\(\?([=!])")
@@ -61,8 +62,10 @@ def conditions(pattern: str, path: JsonPath = ROOT) -> list[str]:
     Raises
     ------
     GuidedError
-        grammar_unsupported, with the pattern's path: there are none.
+        grammar_unsupported, with the pattern's path: there are none. grammar_invalid: it is no pattern.
     """
+    if (reason := broken(pattern)) is not None:
+        raise fault(str(path), f"{shown(pattern)} is not a regular expression: {reason}")
     if _BACK_REFERENCE.search(pattern.replace("\\\\", "")):
         raise unsupported(path, "a back reference cannot be enforced")
     try:

@@ -2,16 +2,15 @@
 
 import functools
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any, Final
 
 import jsonschema
 from jsonschema.exceptions import best_match
 
 from guided_contract.errors import ErrorCode, GuidedError
-from guided_grammar.json_schema import subschemas
-from guided_grammar.json_schema.subschemas import JsonPath, Place
-from guided_sidecar.grammar.schema import faults, metaschema, patterns
+from guided_grammar.json_schema.subschemas import ROOT, JsonPath
+from guided_sidecar.grammar.schema import faults, metaschema
 from guided_sidecar.grammar.schema.faults import fault
 from guided_sidecar.grammar.schema.limits import shown
 
@@ -20,7 +19,7 @@ _EXCLUSIVE: Final = ("exclusiveMaximum", "exclusiveMinimum")
 
 
 def check(schema: Any) -> None:
-    """Check a schema against its metaschema (that of $schema, or draft 2020-12), and its patterns.
+    """Check a schema against its metaschema: that of $schema, or draft 2020-12.
 
     Raises
     ------
@@ -45,12 +44,6 @@ def check_part(part: dict[str, Any], root: dict[str, Any], way: JsonPath) -> Non
 
 
 def _faults(schema: Any, validator: Any) -> Iterator[GuidedError]:
-    yield from _of_metaschema(schema, validator)
-    if any(map(_broken, subschemas.within(schema))):  # only then does it matter where
-        yield from (one for place in subschemas.walk(schema) if (one := _fault(place)))
-
-
-def _of_metaschema(schema: Any, validator: Any) -> Iterator[GuidedError]:
     """Yield what its metaschema has against a schema."""
     if metaschema.is_plainly_met(schema):
         return
@@ -58,7 +51,7 @@ def _of_metaschema(schema: Any, validator: Any) -> Iterator[GuidedError]:
     # jsonschema looks at some properties in an order of its own, which differs between processes.
     for error in sorted(errors, key=lambda error: [str(key) for key in error.absolute_path]):
         best = best_match([error])
-        yield fault(_path(best.absolute_path), _reason(best))
+        yield fault(str(functools.reduce(JsonPath, best.absolute_path, ROOT)), _reason(best))
 
 
 def _dialect(schema: Any) -> Any:
@@ -78,12 +71,6 @@ def _dialect(schema: Any) -> Any:
     return jsonschema.Draft202012Validator
 
 
-def _path(keys: Iterable[str | int]) -> str:
-    return functools.reduce(
-        lambda path, key: f"{path}[{key}]" if isinstance(key, int) else subschemas.step(path, key), keys, "$"
-    )
-
-
 def _reason(error: Any) -> str:
     """Say what a metaschema has against a value."""
     value, keyword = shown(error.instance), error.path[-1] if error.path else ""
@@ -97,21 +84,3 @@ def _reason(error: Any) -> str:
         return f"{value} is of draft 4, which $schema does not name: {meant}"
     said: str = error.message
     return said.replace(repr(error.instance), value)
-
-
-def _fault(place: Place) -> GuidedError | None:
-    if (broken := _broken(place.schema)) is None:
-        return None
-    keyword, pattern = broken
-    return fault(
-        place.at(keyword), f"{shown(pattern)} is not a regular expression: {patterns.broken(pattern)}"
-    )
-
-
-def _broken(part: dict[str, Any]) -> tuple[str, str] | None:
-    """Return the first text that is no regular expression where one should be, with its keyword."""
-    names = part.get("patternProperties")
-    found = [("patternProperties", name) for name in names] if isinstance(names, dict) else []
-    if isinstance(part.get("pattern"), str):
-        found.insert(0, ("pattern", part["pattern"]))
-    return next((one for one in found if patterns.broken(one[1])), None)
