@@ -6,8 +6,8 @@ vllm/v1/structured_output/backend_xgrammar.py and backend_guidance.py (0.32.0) c
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from typing import Protocol
 
+from guided_grammar.counted_text import CountedText
 from guided_grammar.masks import Bitmask
 
 
@@ -29,30 +29,6 @@ class SpentError(MatcherError):
     """What comes next in this text takes the library more work than it allows itself for a token."""
 
 
-class Beside(Protocol):
-    """What holds beside a grammar and is not compiled into it, followed along one sequence's text."""
-
-    def accept(self, tokens: Sequence[int]) -> bool:
-        """Advance by tokens that the grammar has accepted; False: one of them may not be."""
-
-    def valid_prefix(self, drafts: Sequence[int]) -> int:
-        """Return how many leading drafts, all allowed by the grammar, may be accepted; the state stays."""
-
-    def restrict(self, rows: Bitmask, drafts: Sequence[int]) -> int:
-        """Clear the tokens that are not allowed; return how many leading drafts may be accepted.
-
-        Parameters
-        ----------
-        rows
-            [1 + len(drafts), ceil(vocabulary / 32)] int32, filled by the grammar; changed in place.
-        drafts
-            Token ids; row i + 1 is the mask after draft i.
-        """
-
-    def reset(self) -> None:
-        """Go back to the start."""
-
-
 class Matcher(ABC):
     """Where one sequence stands in its grammar; a library's own gives what follows its five methods.
 
@@ -70,7 +46,7 @@ class Matcher(ABC):
     """
 
     backend: str
-    counted: Beside | None = None
+    counted: CountedText | None = None
 
     def __init__(self, ends: Iterable[int]) -> None:
         self.ends = frozenset(ends)

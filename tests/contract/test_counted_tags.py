@@ -14,11 +14,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from guided_engine.ranks.counted_text import CountedText
 from guided_engine.ranks.length_masks import CountedGrammar
 from guided_engine.ranks.token_lengths import TokenTable
 from guided_grammar.backend import BackendError, Threads
 from guided_grammar.bounds import Bounds
+from guided_grammar.counted_text import CountedText
 from guided_grammar.llguidance.backend import GuidanceBackend
 from guided_grammar.masks import words as mask_words
 from guided_grammar.matching import Matcher

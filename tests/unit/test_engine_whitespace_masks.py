@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from guided_engine.ranks.counted_text import CountedText
 from guided_engine.ranks.whitespace_masks import BoundedSpace, BoundedSpaceInTags, SpaceTable
+from guided_grammar.counted_text import CountedText
 
 TOKENS = [b" ", b"\n \n", b'"', b"\\", b"{", b'",', b',  "', b'"    "', b"", b" a", b'\\" ', b"1    2"]
 MOST = 3

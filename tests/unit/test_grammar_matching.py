@@ -1,7 +1,6 @@
 """What holds for every library's matcher and for the registry, shown with the backend that has no library."""
 
 import json
-from collections.abc import Sequence
 from typing import Any, get_args
 
 import numpy as np
@@ -12,6 +11,7 @@ from guided_contract.wire import Kind
 from guided_engine.ranks.fillers import fill_walks
 from guided_grammar import registry, texts
 from guided_grammar.backend import BackendError, Library, Threads, one_line
+from guided_grammar.counted_text import CountedText
 from guided_grammar.masks import Bitmask, allows, words
 from guided_grammar.matching import Matcher
 from guided_grammar.registry import Backends
@@ -39,24 +39,17 @@ def allowed(row: Bitmask) -> set[int]:
 class AtMost:
     """Holds beside a grammar: no more than so many tokens, the end included."""
 
+    start = 0
+
     def __init__(self, tokens: int) -> None:
-        self.most = tokens
-        self.seen = 0
+        self._most = tokens
 
-    def accept(self, tokens: Sequence[int]) -> bool:
-        self.seen += len(tokens)
-        return self.seen <= self.most
+    def advance(self, seen: int, _token: int) -> int | None:
+        return seen + 1 if seen < self._most else None
 
-    def valid_prefix(self, drafts: Sequence[int]) -> int:
-        return min(len(drafts), self.most - self.seen)
-
-    def restrict(self, rows: Bitmask, drafts: Sequence[int]) -> int:
-        valid = self.valid_prefix(drafts)
-        rows[self.most - self.seen :] = 0
-        return valid
-
-    def reset(self) -> None:
-        self.seen = 0
+    def restrict(self, row: Bitmask, seen: int) -> None:
+        if seen == self._most:
+            row[:] = 0
 
 
 def test_a_text_is_followed_to_its_end_and_free_behind_it() -> None:
@@ -93,7 +86,7 @@ def test_drafts_are_allowed_up_to_the_first_that_is_not(drafts: list[int], valid
 
 def test_what_is_counted_beside_a_grammar_holds_in_all_that_a_matcher_does() -> None:
     ours = matcher("abc")
-    ours.counted = AtMost(1)
+    ours.counted = CountedText(AtMost(1))
     assert ours.valid_prefix([A, B, C]) == 1
     assert ours.accept([A])
     row = rows(1)

@@ -14,7 +14,6 @@ from typing import Any, Final
 
 from guided_contract.choices import MOST
 from guided_contract.wire import Backend, Load, Loaded, Unload
-from guided_engine.ranks.counted_text import CountedText, Rule
 from guided_engine.ranks.length_masks import CountedGrammar
 from guided_engine.ranks.token_lengths import TokenTable
 from guided_engine.ranks.unique_masks import ItemTable, UniqueRule
@@ -22,6 +21,7 @@ from guided_engine.ranks.whitespace_masks import BoundedSpace, BoundedSpaceInTag
 from guided_grammar.backend import Backend as GrammarBackend
 from guided_grammar.backend import Loaded as LoadedGrammar
 from guided_grammar.backend import warm
+from guided_grammar.counted_text import CountedText, Rule
 from guided_grammar.matching import Matcher
 
 # A service that died cannot unload what it loaded, and requests that it admitted may still be waiting.

@@ -1,4 +1,4 @@
-"""One sequence's text, followed through what holds beside its grammar."""
+"""One sequence's text, followed through what holds beside its grammar and is not compiled into it."""
 
 from collections.abc import Sequence
 from typing import Any, Protocol
@@ -19,7 +19,7 @@ class Rule(Protocol):
 
 
 class CountedText:
-    """A text that keeps several rules; see guided_grammar.matching.Beside."""
+    """A text that keeps several rules."""
 
     def __init__(self, *rules: Rule) -> None:
         self._rules = rules
