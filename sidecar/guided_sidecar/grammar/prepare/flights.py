@@ -9,7 +9,7 @@ from opentelemetry import context as contexts
 from opentelemetry.context import Context
 from opentelemetry.trace import SpanContext, Tracer, set_span_in_context
 
-from guided_contract.errors import CATALOGUE, ErrorCode, GuidedError
+from guided_contract.errors import ErrorCode, GuidedError
 from guided_sidecar.grammar.pool.pool import Pool, Progress
 from guided_sidecar.grammar.prepare.cache import Entry, GrammarCache, ProofResult
 from guided_sidecar.grammar.prepare.jobs import load_of
@@ -167,6 +167,6 @@ class Flights:
 
 def _succeeded(outcome: Outcome) -> Done:
     if isinstance(outcome, Failed):
-        again_s = _RETRY_AFTER_S if CATALOGUE[outcome.code].retryable else None
+        again_s = _RETRY_AFTER_S if outcome.code.retryable else None
         raise GuidedError(outcome.code, outcome.message, path=outcome.path, retry_after_s=again_s)
     return outcome

@@ -39,7 +39,7 @@ class Refusals:
 
     def record(self, key: str, error: GuidedError) -> None:
         """Remember a refusal; one that says nothing about the grammar is not remembered."""
-        if not error.entry.retryable:
+        if not error.code.retryable:
             self._kept.pop(key, None)
             # Without its traceback, which would keep the text.
             again = GuidedError(error.code, error.message, path=error.path)
