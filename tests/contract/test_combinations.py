@@ -5,9 +5,6 @@ refuses in words that are known; what we refuse by ourselves, it takes; and what
 among it, resolves as the row says, without a warning that is not known.
 """
 
-import ast
-import functools
-import inspect
 import json
 import os
 import re
@@ -69,20 +66,7 @@ def test_vllm_says_the_same(told: dict[str, Any], row: Row | Ran) -> None:
     played = [*examples(row)]
     for example in played:
         _compare(example, told[example.name])
-    # What cannot be made here at least says what it says.
-    assert played or any(_words(row) in each for each in _texts_of_vllm()), row.where
-
-
-def _words(row: Row | Ran) -> str:
-    return REFUSED.get(row.where) or row.words
-
-
-@functools.cache
-def _texts_of_vllm() -> list[str]:
-    from vllm.config import vllm
-
-    nodes = ast.walk(ast.parse(inspect.getsource(vllm)))
-    return [node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+    assert played, row.where
 
 
 def _compare(example: Example, found: dict[str, Any]) -> None:

@@ -44,10 +44,10 @@ both model runners where a resource alone does not decide.
 
 A test has vLLM {version} make its own configuration for each row of both tables, on a CPU and as on an
 NVIDIA GPU, and compares verdict, scheduling, model runner and the number of draft tokens by batch size, as
-`disableAbove` and `numTokens: Auto` have it; of rows for other devices vLLM's words alone. Two warnings of
-vLLM's are in no row, and change nothing: with speculation and fewer than 8192 tokens a step
-(`--max-num-batched-tokens`; its default on a CPU, on an A100, and on GPUs below 70 GB, is fewer), that
-these may be few; with MTP and `numTokens` above 1, that one layer then runs several times.
+`disableAbove` and `numTokens: Auto` have it. Two warnings of vLLM's are in no row, and change nothing: with
+speculation and fewer than 8192 tokens a step (`--max-num-batched-tokens`; its default on a CPU, on an A100,
+and on GPUs below 70 GB, is fewer), that these may be few; with MTP and `numTokens` above 1, that one layer
+then runs several times.
 
 | what | field | what happens | why, and what to set instead |
 | --- | --- | --- | --- |
