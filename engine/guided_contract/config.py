@@ -188,22 +188,22 @@ class PodConfig(Struct, frozen=True, kw_only=True):
     @property
     def service_socket(self) -> Path:
         """Path of the sidecar's stream socket."""
-        return Path(self.run_dir, names.SERVICE_SOCKET)
+        return Path(self.run_dir, "service.sock")
 
     @property
     def telemetry_socket(self) -> Path:
         """Path of the sidecar's datagram socket."""
-        return Path(self.run_dir, names.TELEMETRY_SOCKET)
+        return Path(self.run_dir, "telemetry.sock")
 
     @property
     def heartbeats_file(self) -> Path:
         """Path of the shared-memory heartbeats."""
-        return Path(self.run_dir, names.HEARTBEATS_FILE)
+        return Path(self.run_dir, "heartbeats")
 
     @property
     def draining_file(self) -> Path:
         """Path of the file that is there while the pod drains; made by the launcher."""
-        return Path(self.run_dir, names.DRAINING_FILE)
+        return Path(self.run_dir, "draining")
 
     @property
     def is_draining(self) -> bool:
@@ -213,12 +213,12 @@ class PodConfig(Struct, frozen=True, kw_only=True):
     @property
     def failure_file(self) -> Path:
         """Path of the file that says why a rank did not start; for the launcher."""
-        return Path(self.run_dir, names.FAILURE_FILE)
+        return Path(self.run_dir, "engine-failure")
 
     @property
     def grammars_folder(self) -> Path:
-        """Folder of the compiled artefacts."""
-        return Path(self.run_dir, names.GRAMMARS_FOLDER)
+        """Folder of the compiled artefacts, each named by its grammar's key."""
+        return Path(self.run_dir, "grammars")
 
 
 class ConfigError(Exception):

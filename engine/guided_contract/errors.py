@@ -1,33 +1,22 @@
 """The one catalogue of errors: HTTP bodies, spans, metric labels and status use the same codes."""
 
 import enum
-from typing import Final, NamedTuple, Self
+from typing import Final, Self
 
 import msgspec
-
-
-class ErrorEntry(NamedTuple):
-    """What a code means to a client."""
-
-    http_status: int
-    summary: str
-
-    @property
-    def retryable(self) -> bool:
-        """Whether the same request may succeed later."""
-        return self.http_status == 503
 
 
 class ErrorCode(enum.StrEnum):
     """A fault as callers see it: its code, HTTP status, and what it says where nobody says more."""
 
-    entry: ErrorEntry
+    http_status: int
+    summary: str
 
     def __new__(cls, code: str, http_status: int = 0, summary: str = "") -> Self:
         """Make a member, whose value is `code` alone; by it alone one is found."""
         member = str.__new__(cls, code)
         member._value_ = code
-        member.entry = ErrorEntry(http_status, summary)
+        member.http_status, member.summary = http_status, summary
         return member
 
     # fmt: off
@@ -63,8 +52,10 @@ class ErrorCode(enum.StrEnum):
     ENGINE_DEAD = "engine_dead", 503, "the engine has ended unexpectedly; retry later"
     # fmt: on
 
-
-CATALOGUE: Final = {code: code.entry for code in ErrorCode}
+    @property
+    def retryable(self) -> bool:
+        """Whether the same request may succeed later."""
+        return self.http_status == 503
 
 
 class GuidedError(Exception):
@@ -91,15 +82,14 @@ class GuidedError(Exception):
         retry_after_s: float | None = None,
     ) -> None:
         self.code = code
-        self.entry = code.entry
-        self.message = message or self.entry.summary
+        self.message = message or code.summary
         self.path = path
         self.retry_after_s = retry_after_s
         super().__init__(f"{code}: {self.message}")
 
     def body(self) -> dict[str, dict[str, str | None]]:
         """Return the OpenAI-style JSON error body, with our string code and the path as ``param``."""
-        kind = "invalid_request_error" if self.entry.http_status < 500 else "service_unavailable"
+        kind = "invalid_request_error" if self.code.http_status < 500 else "service_unavailable"
         return {"error": {"message": self.message, "type": kind, "param": self.path, "code": self.code.value}}
 
 

@@ -1,4 +1,4 @@
-"""Names that more than one deployable uses: API group, labels, environment, files and ports."""
+"""Names that more than one deployable uses: API group, labels, environment and ports."""
 
 from typing import Final
 
@@ -37,14 +37,6 @@ TICKET_ARG: Final = "guided_ticket"
 
 # Of an unguided one that has logits processors its span, a mapping made by trace_context.Trace.
 TRACE_ARG: Final = "guided_trace"
-
-# Files below PodConfig.run_dir, a folder that engine and sidecar share.
-SERVICE_SOCKET: Final = "service.sock"  # stream: wire messages
-TELEMETRY_SOCKET: Final = "telemetry.sock"  # datagrams: records
-DRAINING_FILE: Final = "draining"  # there while the pod is being stopped: no new work
-FAILURE_FILE: Final = "engine-failure"
-HEARTBEATS_FILE: Final = "heartbeats"  # shared memory: heartbeat.Heartbeats
-GRAMMARS_FOLDER: Final = "grammars"  # compiled artefacts, named by key
 
 # Integer ports, because a probe by another container's port *name* never fails (FACTS, section 6).
 ENGINE_PORT: Final = 8000  # vLLM's HTTP API

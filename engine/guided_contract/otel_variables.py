@@ -5,7 +5,6 @@ Fields of the resource win over variables; see docs/decisions/0036-whose-word-on
 
 import importlib.metadata
 import logging
-import math
 import socket
 import ssl
 from pathlib import Path
@@ -18,9 +17,6 @@ from guided_contract.otel_environment import Environment, exporter_word
 
 _OTLP: Final = "OTEL_EXPORTER_OTLP_"
 _ALWAYS: Final = ("_TIMEOUT", "_COMPRESSION")  # no field says them
-_BATCHES: Final = "OTEL_BSP_"
-_QUEUE: Final = 2048  # the SDK's
-_LONGEST_S: Final = 600.0  # more are milliseconds, as the specification has them, and the SDK not
 _RESOURCE: Final = "OTEL_RESOURCE_ATTRIBUTES"
 _TRACES_PATH: Final = "/v1/traces"
 
@@ -46,37 +42,12 @@ def environment(pod: PodConfig, env: Environment) -> dict[str, str]:
             base = telemetry.endpoint.rstrip("/").removesuffix(_TRACES_PATH)
             told |= {f"{_OTLP}ENDPOINT": base, **ours}
         told[f"{_OTLP}TRACES_PROTOCOL"] = ours[f"{_OTLP}PROTOCOL"]
-    for name in [name for name, word in told.items() if not _is_taken(name, word, told)]:
-        _log.warning(
-            "%s=%s is as if it were not said: OpenTelemetry's SDK takes no such value", name, told[name]
-        )
-        del told[name]
     attributes = (f"{name}={quote(value)}" for name, value in resource_attributes(pod, env).items())
     return told | {_RESOURCE: ",".join((*attributes, *filter(None, (env.get(_RESOURCE),))))}
 
 
 def _is_kept(name: str) -> bool:
     return not name.startswith(_OTLP) or name.endswith(_ALWAYS)
-
-
-def _is_taken(name: str, word: str, env: Environment) -> bool:
-    """Return whether the SDK takes a value: else it raises at vLLM's start, or waits for hours."""
-    if name.startswith(_OTLP) and name.endswith("_COMPRESSION"):
-        return word == "gzip"
-    if name.startswith(_OTLP) and name.endswith("_TIMEOUT"):
-        return _number(word) is not None and 0 < float(word) <= _LONGEST_S
-    if not name.startswith(_BATCHES):
-        return True
-    queue = _number(env.get(f"{_BATCHES}MAX_QUEUE_SIZE", "")) or _QUEUE
-    most = queue if name.endswith("BATCH_SIZE") else math.inf
-    return word.isdecimal() and 0 < int(word) <= most
-
-
-def _number(word: str) -> float | None:
-    try:
-        return float(word)
-    except ValueError:
-        return None
 
 
 def _exporter(telemetry: TelemetryConfig) -> dict[str, str]:

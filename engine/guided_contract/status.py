@@ -35,12 +35,8 @@ class NotReadyReason(enum.StrEnum):
     NOT_READY = "NotReady"
 
     @classmethod
-    def of(cls, text: str) -> "NotReadyReason":
-        """Return the reason of that name, NOT_READY for any other text."""
-        try:
-            return cls(text)
-        except ValueError:
-            return cls.NOT_READY
+    def _missing_(cls, value: object) -> "NotReadyReason":  # noqa: ARG003 - enum's
+        return cls.NOT_READY
 
 
 class Struct(msgspec.Struct, frozen=True, rename="camel"):

@@ -25,7 +25,7 @@ def exchange() -> HttpExchange:
 def told(exchange: HttpExchange) -> tuple[str, int, float | None]:
     assert exchange.failure is not None
     error = exchange.failure
-    return error.code.value, error.entry.http_status, error.retry_after_s
+    return error.code.value, error.code.http_status, error.retry_after_s
 
 
 async def test_whoever_waits_is_told_to_come_again() -> None:

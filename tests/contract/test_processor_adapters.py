@@ -179,7 +179,7 @@ def test_what_cannot_run_is_refused_with_what_to_do(name: str, words: str) -> No
 def test_the_resource_names_it_and_gives_it_no_params(name: str) -> None:
     factory = registry.check(config(name))
     assert factory.name == f"{name}"  # type: ignore[attr-defined]
-    with pytest.raises(registry.FactoryParamsError, match="unknown field"):
+    with pytest.raises(registry.FactoryError, match="unknown field"):
         registry.check(config(name, size=3))
 
 

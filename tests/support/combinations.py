@@ -52,12 +52,6 @@ _CONFIGS: dict[str, dict[str, Any]] = {
         "markov_rank": 4,
         "markov_head_type": "vanilla",
     },
-    "narrow": {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "num_key_value_heads": 1},
-    "multimodal": {
-        "model_type": "qwen2_audio",
-        "architectures": ["Qwen2AudioForConditionalGeneration"],
-        "text_config": {"model_type": "qwen2", **_TEXT},
-    },
 }
 
 
@@ -80,12 +74,6 @@ _REFUSED = {
     "dual batch overlap; V2; on a GPU; speculation": "dual batch overlap with speculative decoding",
     "dual batch overlap; V2; on a GPU; LoRA": "dual batch overlap with LoRA",
     "dual batch overlap; V2; on a GPU; pipeline": "dual batch overlap with pipeline parallelism",
-    "dual batch overlap; V2; on a GPU; context": "dual batch overlap with context parallelism",
-    "dual batch overlap; V2; on a GPU; piecewise": "dual batch overlap with PIECEWISE CUDA graphs",
-    "dual batch overlap; V2; on a GPU; a multi": "dual batch overlap with multimodal models",
-    "`--enable-dbo` with `deepep_high_throughput`; on a GPU that is not NVIDIA's; scheduling Async": (
-        "Async scheduling is not compatible with ROCm DeepEP high-throughput DBO"
-    ),
     "fast prefill": "Fast prefill optimization for KV sharing is not compatible with EAGLE",
     "more active sequences than places": "cannot be greater than max_num_seqs",
     "fewer tokens a step than places": "must be greater than or equal to max_num_seqs",
@@ -141,8 +129,6 @@ def examples(row: Row | Ran) -> Iterator[Example]:
     """Yield an engine for each choice that a row leaves, on each device that it holds on."""
     when = asked(row.where)
     devices = [each for each in when.get("device", _DEVICES) if each in _DEVICES]
-    # vLLM imports their classes, and so CUDA's attention, which a CPU's build lacks.
-    devices = [each for each in devices if each == "CPU" or "multimodal" not in when]
     names = [name for name in when if name != "device"]
     for device in devices:
         for values in itertools.product(*(when[name] for name in names)):
@@ -172,13 +158,9 @@ def _most(facts: Facts) -> int:
 
 def resource(facts: Facts, models: Path) -> GuidedModel:
     """Return a GuidedModel of these facts, whether or not its rules allow it."""
-    own = "multimodal" if facts.multimodal else "narrow" if facts.context_parallel else ""
-    own = "MTP" if facts.method == "MTP" else own
-    target = str(_model(models, own)) if own else str(tinymodel.models() / "tiny")
+    target = str(_model(models, "MTP") if facts.method == "MTP" else tinymodel.models() / "tiny")
     args = [*(_DBO if facts.dbo else ())]
     args += ["--enforce-eager"] if facts.eager else []
-    args += ["--compilation-config.cudagraph_mode=PIECEWISE"] if facts.piecewise else []
-    args += ["--decode-context-parallel-size=2"] if facts.context_parallel else []
     args += ["--enable-batch-sharded-sampling"] if facts.sharded else []
     args += ["--kv-sharing-fast-prefill"] if facts.fast_prefill else []
     args += [*_WORDS] if facts.crowded or facts.short_step else []

@@ -152,13 +152,12 @@ def test_no_configuration_means_not_our_pod(monkeypatch: pytest.MonkeyPatch, tmp
 
 
 def test_every_code_has_an_entry_and_a_body() -> None:
-    assert set(errors.CATALOGUE) == set(errors.ErrorCode)
-    for code, entry in errors.CATALOGUE.items():
+    for code in errors.ErrorCode:
         body = errors.GuidedError(code, path="$.a").body()["error"]
         assert body["code"] == code.value
         assert body["param"] == "$.a"
-        assert body["message"] == entry.summary
-        assert entry.retryable == (entry.http_status == 503)
+        assert body["message"] == code.summary
+        assert code.retryable == (code.http_status == 503)
 
 
 def test_records_survive_and_garbage_is_a_value_error() -> None:

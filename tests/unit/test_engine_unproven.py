@@ -56,7 +56,7 @@ async def test_the_service_restarts_before_the_proof(service: FakeService, clien
     service.stop()
     with pytest.raises(GuidedError) as raised:
         await proving
-    assert (raised.value.code, raised.value.entry.retryable) == (ErrorCode.GRAMMAR_SERVICE_UNAVAILABLE, True)
+    assert (raised.value.code, raised.value.code.retryable) == (ErrorCode.GRAMMAR_SERVICE_UNAVAILABLE, True)
 
 
 async def test_who_leaves_before_the_proof_releases(service: FakeService, client: GrammarClient) -> None:

@@ -16,7 +16,6 @@ HEAD = {
 }
 V2 = [{"name": "VLLM_USE_V2_MODEL_RUNNER", "value": "1"}]
 ADAPTIVE = {"method": "MTP", "numTokens": 1, "verification": "Adaptive"}
-PIECEWISE = "--compilation-config.cudagraph_mode=PIECEWISE"
 
 
 @pytest.mark.parametrize(
@@ -100,29 +99,6 @@ def test_a_model_runner_that_the_table_cannot_read_is_refused(value: str | None)
 )
 def test_the_last_word_says_whether_a_batch_is_overlapped(args: list[str], *, overlaps: bool) -> None:
     assert facts_of(guided_model(engine__args=args).spec).dbo is overlaps
-
-
-@pytest.mark.parametrize(
-    ("args", "fact", "holds"),
-    [
-        ([PIECEWISE], "piecewise", True),
-        (["--optimization-level=1"], "piecewise", True),
-        (["--optimization-level=1", "--compilation-config.cudagraph_mode=FULL"], "piecewise", False),
-        # vLLM makes these none.
-        ([PIECEWISE, "--enforce-eager"], "piecewise", False),
-        ([PIECEWISE, "--compilation-config.mode=0"], "piecewise", False),
-        ([PIECEWISE, "--optimization-level=0"], "piecewise", False),
-        (["--decode-context-parallel-size", "2"], "context_parallel", True),
-        (["--decode-context-parallel-size=1"], "context_parallel", False),
-        (["--enable-dbo", "--all2all-backend=deepep_high_throughput"], "high_throughput", True),
-        (["--enable-dbo", "--all2all-backend=deepep_low_latency"], "high_throughput", False),
-        (["--ubatch-size=2", "--all2all-backend=deepep_high_throughput"], "high_throughput", False),
-    ],
-)
-def test_what_arguments_say_of_graphs_and_of_what_is_spread(
-    args: list[str], fact: str, *, holds: bool
-) -> None:
-    assert getattr(facts_of(guided_model(engine__args=args).spec), fact) is holds
 
 
 @pytest.mark.parametrize(

@@ -143,25 +143,6 @@ def test_a_token_for_one_collector_goes_to_no_other() -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("name", "word", "is_kept"),
-    [
-        (f"{OTLP}_COMPRESSION", "gzip", True),
-        (f"{OTLP}_TRACES_COMPRESSION", "none", False),  # grpc's exporter raises
-        (f"{OTLP}_TIMEOUT", "10", True),
-        (f"{OTLP}_TIMEOUT", "10000", False),  # ms, as the specification has it
-        (f"{OTLP}_TRACES_TIMEOUT", "10s", False),
-        ("OTEL_BSP_SCHEDULE_DELAY", "0", False),
-        ("OTEL_BSP_SCHEDULE_DELAY", "500", True),
-        ("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "4096", False),
-        ("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "2048", True),
-    ],
-)
-def test_what_the_sdk_would_raise_for_is_not_said(name: str, word: str, is_kept: bool) -> None:  # noqa: FBT001 - a table's
-    pod = _pod(TelemetryConfig(endpoint=ENDPOINT, protocol="GRPC"))
-    assert (name in otel_variables.environment(pod, {name: word})) == is_kept
-
-
 def test_files_of_secrets_become_the_sdks_variables(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "..data").mkdir()
     (tmp_path / "Authorization").write_text("Bearer a,b=c\n")

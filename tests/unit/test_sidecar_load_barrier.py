@@ -59,7 +59,7 @@ class Ranks:
         assert not waiting.done()
         waiting.cancel()
         error = self.load_barrier.too_late("k", "3 s")
-        assert error.entry.http_status == 503
+        assert error.code.http_status == 503
         assert error.retry_after_s == 1
         return error.code, error.message
 

@@ -30,8 +30,9 @@ it on the ranks, where vLLM does not and a draft model then fails; the resource 
 What stands in neither table vLLM's configuration takes, or vLLM refuses at its start (`RefusedAtStart`), and
 no engine of ours has generated text with it: DSpark and DFlash, `verification: Adaptive`, multimodal models,
 `Probabilistic` and `Block` with another method than Eagle3, LoRA with a method but DraftModel, more than one
-engine that speculates, batches that overlap. vLLM alone refuses dual batch overlap on V2 of models with
-attention and state space layers.
+engine that speculates, batches that overlap. vLLM alone refuses dual batch overlap on V2 of multimodal models
+and of those with attention and state space layers, with context parallelism, and with PIECEWISE CUDA graphs;
+on ROCm it schedules `--enable-dbo` with `deepep_high_throughput` synchronously alone.
 
 ## Refused, or falls back
 A row counts if all of its first column holds; one that refuses is enough. The API server refuses by a rule
@@ -39,15 +40,14 @@ of the schema, the operator by `Compatible=False`, the plugin when a rank starts
 last two are the reason `RefusedAtStart`, with the words.
 
 What falls back runs, but not as asked for: `guidedmodel validate` and the condition `Compatible` say so, of
-both model runners where a resource alone does not decide. That a model takes more than text they know by
-options that only such a model has a use for.
+both model runners where a resource alone does not decide.
 
 A test has vLLM {version} make its own configuration for each row of both tables, on a CPU and as on an
 NVIDIA GPU, and compares verdict, scheduling, model runner and the number of draft tokens by batch size, as
-`disableAbove` and `numTokens: Auto` have it; of rows for other devices vLLM's words alone. Two warnings of
-vLLM's are in no row, and change nothing: with speculation and fewer than 8192 tokens a step
-(`--max-num-batched-tokens`; its default on a CPU, on an A100, and on GPUs below 70 GB, is fewer), that
-these may be few; with MTP and `numTokens` above 1, that one layer then runs several times.
+`disableAbove` and `numTokens: Auto` have it. Two warnings of vLLM's are in no row, and change nothing: with
+speculation and fewer than 8192 tokens a step (`--max-num-batched-tokens`; its default on a CPU, on an A100,
+and on GPUs below 70 GB, is fewer), that these may be few; with MTP and `numTokens` above 1, that one layer
+then runs several times.
 
 | what | field | what happens | why, and what to set instead |
 | --- | --- | --- | --- |

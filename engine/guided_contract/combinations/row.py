@@ -8,7 +8,7 @@ from typing import Any, Final, Literal, get_args
 import msgspec
 
 Method = Literal["", "NGram", "DraftModel", "Eagle3", "MTP", "DSpark", "DFlash"]
-Refusal = Literal["API server refuses", "operator refuses", "plugin refuses", "vLLM refuses"]
+Refusal = Literal["API server refuses", "operator refuses", "plugin refuses"]
 Fallback = Literal["falls back", "falls back to sync", "falls back to few drafts"]
 Happens = Refusal | Fallback
 REFUSALS: Final[tuple[Refusal, ...]] = get_args(Refusal)
@@ -47,13 +47,9 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     undrafted: bool | None = None
     foreign: bool | None = None
     lora: bool | None = False
-    multimodal: bool | None = None
     sharded: bool | None = False
     unshardable: bool | None = None
     eager: bool | None = False
-    piecewise: bool | None = False
-    context_parallel: bool | None = False
-    high_throughput: bool | None = False
     dbo: bool | None = False
     by_batch: bool | None = False
     by_load: bool | None = False
@@ -71,19 +67,14 @@ _TRUE: Final[Mapping[str, str]] = {
     "pipeline stages": "staged",
     "several engines": "replicated",
     "tensor parallelism": "split",
-    "placement Rank": "on_ranks",
     "logits processors": "processors",
     "a DenseFactory": "dense",
     "a processor without `supports_speculation`": "undrafted",
     "a class of vLLM's V1 interface": "foreign",
     "LoRA": "lora",
-    "a multimodal model": "multimodal",
     "batch-sharded sampling": "sharded",
     "fewer sequences than ranks, or `--max-logprobs=-1`": "unshardable",
     "no full CUDA graphs": "eager",
-    "piecewise CUDA graphs": "piecewise",
-    "context parallelism": "context_parallel",
-    "`--enable-dbo` with `deepep_high_throughput`": "high_throughput",
     "dual batch overlap": "dbo",
     "`disableAbove`": "by_batch",
     "`numTokens: Auto`": "by_load",
@@ -111,7 +102,6 @@ _VALUES: Final[Mapping[str, tuple[str, tuple[Any, ...]]]] = {
     "speculation": ("method", ("NGram", *_DRAFTS)),
     "a drafting model": ("method", _DRAFTS),
     "on a GPU": ("device", GPUS),
-    "on a GPU that is not NVIDIA's": ("device", ("Other",)),
     "on a CPU": ("device", ("CPU",)),
     "V1": ("runner", ("V1",)),
     "V2": ("runner", ("V2",)),

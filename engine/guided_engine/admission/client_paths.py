@@ -60,7 +60,7 @@ def written(body: Body) -> Mapping[str, bytes]:
 def translated(error: GuidedError, exchange: HttpExchange) -> GuidedError:
     """Return the error with paths in the request's body instead of those in its grammar, where known."""
     message, path = error.message, error.path
-    is_about_grammar = error.code.startswith("grammar_") and error.entry.http_status == HTTPStatus.BAD_REQUEST
+    is_about_grammar = error.code.startswith("grammar_") and error.code.http_status == HTTPStatus.BAD_REQUEST
     if not exchange.written or not (path.startswith("$") if path else is_about_grammar):
         return error
     places = _Places(exchange)

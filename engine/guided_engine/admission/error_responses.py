@@ -24,7 +24,7 @@ def response(error: GuidedError, exchange: HttpExchange) -> list[Message]:
     if error.retry_after_s is not None:
         headers.append((b"retry-after", str(math.ceil(error.retry_after_s)).encode()))
     return [
-        {"type": "http.response.start", "status": error.entry.http_status, "headers": headers},
+        {"type": "http.response.start", "status": error.code.http_status, "headers": headers},
         {"type": "http.response.body", "body": body},
     ]
 

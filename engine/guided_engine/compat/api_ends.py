@@ -112,7 +112,7 @@ def end(llm: Any, message: wire.End) -> None:
 
 def error_of(code: ErrorCode) -> GuidedError:
     """Return the error of a code, with when to try again where that makes sense."""
-    return GuidedError(code, retry_after_s=RETRY_AFTER_S if code.entry.retryable else None)
+    return GuidedError(code, retry_after_s=RETRY_AFTER_S if code.retryable else None)
 
 
 def _failing(process_outputs: Callable[..., Any]) -> Callable[..., Any]:

@@ -18,7 +18,7 @@ class GuidedRequestError(GracefulHTTPError, GenerationError):  # type: ignore[mi
     """
 
     def __init__(self, error: GuidedError) -> None:
-        GracefulHTTPError.__init__(self, str(error), HTTPStatus(error.entry.http_status))
+        GracefulHTTPError.__init__(self, str(error), HTTPStatus(error.code.http_status))
         self.status_code = self.http_status
         self.error = error
 

@@ -23,15 +23,17 @@ from guided_engine.processors.interface import (
 
 
 class FactoryError(Exception):
-    """A configured factory cannot be found or made, or refuses its parameters; the message names it."""
+    """A configured factory cannot be found or made, or refuses its parameters; the message names it.
 
+    `field` of its configuration is at fault; `is_absent`: its module cannot be imported here.
+    """
 
-class FactoryImportError(FactoryError):
-    """Its module cannot be imported here."""
-
-
-class FactoryParamsError(FactoryError):
-    """It refuses its parameters."""
+    def __init__(
+        self, config: LogitsProcessorConfig, why: str, field: str = "factory", *, is_absent: bool = False
+    ) -> None:
+        super().__init__(f"logits processor {config.name!r}: {why}")
+        self.field = field
+        self.is_absent = is_absent
 
 
 class ProcessorError(Exception):
@@ -54,16 +56,14 @@ class Running(NamedTuple):
 
 
 def find(config: LogitsProcessorConfig) -> type[ProcessorFactory[Any]]:
-    """Import the class of a configured factory, or make the one for what users have from vLLM.
-
-    Raises FactoryImportError if its module cannot be imported, FactoryError if nothing in it is a factory.
-    """
+    """Import the class of a configured factory, or make the one for what users have from vLLM."""
     try:
         return _imported(config.factory)
     except UnsuitableError as error:
-        raise _fault(config, f"{config.factory!r} {error}") from error
+        raise FactoryError(config, f"{config.factory!r} {error}") from error
     except Exception as error:
-        raise _fault(config, f"cannot import {config.factory!r}: {error}", FactoryImportError) from error
+        why = f"cannot import {config.factory!r}: {error}"
+        raise FactoryError(config, why, is_absent=True) from error
 
 
 @functools.cache  # requests in the API server ask for it, too
@@ -75,13 +75,11 @@ def _imported(place: str) -> type[ProcessorFactory[Any]]:
     return factory_of(getattr(imported, name))
 
 
-def params_of(config: LogitsProcessorConfig, factory: type[ProcessorFactory[Any]]) -> Params:
-    """Return the parameters of a configured factory; raises FactoryParamsError if it refuses them."""
+def _params_of(config: LogitsProcessorConfig, factory: type[ProcessorFactory[Any]]) -> Params:
     try:
         return _read(factory, config.params)
     except Exception as error:
-        why = f"{config.factory!r} refuses its parameters: {error}"
-        raise _fault(config, why, FactoryParamsError) from error
+        raise FactoryError(config, f"{config.factory!r} refuses its parameters: {error}", "params") from error
 
 
 def request_params(
@@ -124,7 +122,7 @@ def _read(factory: type[ProcessorFactory[Any]], params: Mapping[str, Any]) -> Pa
 def check(config: LogitsProcessorConfig) -> type[ProcessorFactory[Any]]:
     """Find a configured factory and have it check its parameters; raises FactoryError, and makes none."""
     factory = find(config)
-    params_of(config, factory)
+    _params_of(config, factory)
     return factory
 
 
@@ -144,7 +142,12 @@ class Registry:
         self._factories: dict[str, ProcessorFactory[Any]] = {}
         try:
             for config in configs:
-                self._factories[config.name] = _made(config, find(config), context)
+                factory = find(config)
+                params = _params_of(config, factory)
+                try:
+                    self._factories[config.name] = factory(params, context)
+                except Exception as error:
+                    raise FactoryError(config, f"{config.factory!r} cannot be made: {error}") from error
         except FactoryError:
             self.close()
             raise
@@ -165,7 +168,7 @@ class Registry:
         `arguments` are the request's `vllm_xargs`; `info` gets its params here. Raises ProcessorError if a
         factory raised, ChoiceError for a choice that came past admission.
         """
-        names = choice.chosen(arguments.get(choice.ARGUMENT), list(self._configs.values()))
+        names = choice.chosen(arguments.get(choice.ARGUMENT), self.configs)
         asked = choice.parameters(arguments, names)
         for name in names:
             factory = self._factories[name]
@@ -192,17 +195,3 @@ class Registry:
                 raise
             except BaseException as error:  # noqa: BLE001 - the user's code; the others are closed
                 log_failure(f"logits processor {name} failed to close", error)
-
-
-def _made(
-    config: LogitsProcessorConfig, factory: type[ProcessorFactory[Any]], context: Context
-) -> ProcessorFactory[Any]:
-    params = params_of(config, factory)
-    try:
-        return factory(params, context)
-    except Exception as error:
-        raise _fault(config, f"{config.factory!r} cannot be made: {error}") from error
-
-
-def _fault(config: LogitsProcessorConfig, why: str, kind: type[FactoryError] = FactoryError) -> FactoryError:
-    return kind(f"logits processor {config.name!r}: {why}")

@@ -22,8 +22,6 @@ _ON_GPUS: Final = ((1024, 16384), (1024, 8192), (256, 2048))
 _OTHER_DEFAULTS: Final = {"--performance-mode", "--no-enable-chunked-prefill"}
 # What vLLM takes where --max-num-seqs is not given, at least: on a CPU with one rank.
 _LEAST_MAX_NUM_SEQS: Final = 128
-# Options that only a model with inputs beside text has a use for.
-_TAKES_MEDIA: Final = re.compile(r"--(mm|limit-mm|interleave-mm|skip-mm|media-io)-")
 _SCHEDULING: Final[Mapping[str, Any]] = {"Auto": "", "On": "Async", "Off": "Sync"}
 # CEL that is true of a spec if a fact has one of these values; of the facts that fields alone say.
 _SPEAKS: Final = "has(self.speculative)"
@@ -74,11 +72,6 @@ def facts_of(spec: "GuidedModelSpec") -> Facts:
         overactive=_exceeds(_number(spec.engine, "--max-num-active-seqs"), spec.engine.max_num_seqs),
         short_step=_exceeds(spec.engine.max_num_seqs, _number(spec.engine, "--max-num-batched-tokens")),
         eager=switches["enforce-eager"] or _graphless(spec.engine),
-        piecewise=not switches["enforce-eager"] and _piecewise(spec.engine),
-        context_parallel=_exceeds(_number(spec.engine, "--decode-context-parallel-size"), 1),
-        high_throughput=switches["enable-dbo"]
-        and _last(spec.engine, "--all2all-backend") == "deepep_high_throughput",
-        multimodal=any(_TAKES_MEDIA.match(option(word)) for word in spec.engine.args) or None,
         dbo=dbo,
         by_batch=asked is not None and asked.disable_above is not None,
         by_load=asked is not None and asked.by_load,
@@ -91,7 +84,7 @@ def facts_of(spec: "GuidedModelSpec") -> Facts:
 
 
 def remarks(facts: Facts) -> Iterator[str]:
-    """Yield what falls back, and what vLLM refuses on some devices, or of some models.
+    """Yield what falls back, and what vLLM refuses on one of its model runners.
 
     Where the model runner is not known, of both, but for one that the operator would refuse.
     """
@@ -179,21 +172,10 @@ def _choice(engine: "Engine", name: str) -> str:
 
 def _graphless(engine: "Engine") -> bool:
     """Return whether an argument beside --enforce-eager leaves full CUDA graphs out; values as in vLLM."""
-    stock = _choice(engine, "--compilation-config.mode") in {"1", "STOCK_TORCH_COMPILE"}
-    return stock or _graphs(engine) in {"NONE", "PIECEWISE"}
-
-
-def _graphs(engine: "Engine") -> str:
-    """Return which CUDA graphs arguments ask for, of those that are not full; else "" or whatever is said."""
     graphs = _choice(engine, "--compilation-config.cudagraph-mode")
-    level = _choice(engine, "--optimization-level")
-    return {"0": "NONE", "1": "PIECEWISE"}.get(graphs or level, graphs)
-
-
-def _piecewise(engine: "Engine") -> bool:
-    """Return whether graphs are surely piecewise ones: without vLLM's own compiling there are none."""
-    is_compiled = _choice(engine, "--compilation-config.mode") in {"", "3", "VLLM_COMPILE"}
-    return is_compiled and _choice(engine, "--optimization-level") != "0" and _graphs(engine) == "PIECEWISE"
+    stock = _choice(engine, "--compilation-config.mode") in {"1", "STOCK_TORCH_COMPILE"}
+    is_left_out = (graphs or _choice(engine, "--optimization-level")) in {"0", "1", "NONE", "PIECEWISE"}
+    return stock or is_left_out
 
 
 def _unshardable(engine: "Engine", ranks: int) -> bool:

@@ -36,10 +36,6 @@ def problems(model: GuidedModel) -> Iterator[Problem]:
         try:
             with contextlib.redirect_stdout(sys.stderr):  # what such code says is no answer of ours
                 registry.check(config)
-        except registry.FactoryParamsError as error:
-            yield Problem(f"{field}.params", str(error))
-        except registry.FactoryImportError as error:
-            if processor.factory.startswith(_OURS):
-                yield Problem(f"{field}.factory", str(error))
         except registry.FactoryError as error:
-            yield Problem(f"{field}.factory", str(error))
+            if not error.is_absent or processor.factory.startswith(_OURS):
+                yield Problem(f"{field}.{error.field}", str(error))

@@ -6,14 +6,14 @@ from typing import Final
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
-from guided_contract.errors import CATALOGUE
+from guided_contract.errors import ErrorCode
 from guided_sidecar.telemetry import conventions as c
 
 # A grammar that is there takes a tenth of a millisecond, an endless compile its deadline.
 _BUCKETS_S: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 # By the HTTP status that the request gets: its own fault, or the pod's.
 _OUTCOMES: Final[Mapping[str, str]] = {"": "ok", c.CANCELLED: "cancelled"} | {
-    code.value: "refused" if entry.http_status < 500 else "unavailable" for code, entry in CATALOGUE.items()
+    code.value: "refused" if code.http_status < 500 else "unavailable" for code in ErrorCode
 }
 # Attributes that are labels, by the last word of each, and what the metric counts.
 _MEASURES: Final[Mapping[str, tuple[tuple[str, ...], str]]] = {

@@ -108,7 +108,7 @@ def _pods_waiting(situation: Situation) -> Finding | None:
 
 def _sidecar_holds_back(situation: Situation) -> Finding | None:
     for pod, page in _unready(situation):
-        reason = NotReadyReason.of(page.reason)
+        reason = NotReadyReason(page.reason)
         if not page.ready and reason is not NotReadyReason.NOT_READY:
             return Finding("False", reason, f"pod {pod.name}: {page.message}")
     return None

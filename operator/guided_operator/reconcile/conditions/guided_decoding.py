@@ -26,7 +26,7 @@ def _plugin_inactive(situation: Situation) -> Finding | None:
 def _sidecar_not_ready(situation: Situation) -> Finding | None:
     for pod, page in situation.pages:
         if not page.ready:
-            reason = NotReadyReason.of(page.reason)
+            reason = NotReadyReason(page.reason)
             return Finding("False", reason, f"pod {pod.name}: {page.message or 'the sidecar is not ready'}")
     return None
 

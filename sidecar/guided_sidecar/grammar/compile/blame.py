@@ -65,7 +65,7 @@ class Refusals:
         try:
             yield
         except GuidedError as error:
-            if error.entry.retryable:
+            if error.code.retryable:
                 raise
             self._errors.append(error)
         except BackendError as refusal:

@@ -12,7 +12,7 @@ from opentelemetry import context as contexts
 from opentelemetry.context import Context
 from opentelemetry.trace import SpanContext, Tracer, set_span_in_context
 
-from guided_contract.errors import CATALOGUE, ErrorCode, GuidedError
+from guided_contract.errors import ErrorCode, GuidedError
 from guided_sidecar.grammar import artifacts
 from guided_sidecar.grammar.pool.pool import Pool, Progress
 from guided_sidecar.grammar.prepare.jobs import load_of
@@ -93,7 +93,7 @@ class Refusals:
 
     def record(self, key: str, error: GuidedError) -> None:
         """Remember a refusal; one that says nothing about the grammar is not remembered."""
-        if not error.entry.retryable:
+        if not error.code.retryable:
             self._kept.pop(key, None)
             # Without its traceback, which would keep the text.
             again = GuidedError(error.code, error.message, path=error.path)
@@ -289,6 +289,6 @@ class Known:
 
 def _succeeded(outcome: Outcome) -> Done:
     if isinstance(outcome, Failed):
-        again_s = 1.0 if CATALOGUE[outcome.code].retryable else None
+        again_s = 1.0 if outcome.code.retryable else None
         raise GuidedError(outcome.code, outcome.message, path=outcome.path, retry_after_s=again_s)
     return outcome

@@ -43,7 +43,7 @@ class _Grammar:
         error, took_ns = self.error, 0
         state: Literal["Pending", "Ready", "Stale", "Failed"]
         if self.entry is None:
-            waits = self.wanted.kind is None or error is None or error.entry.retryable
+            waits = self.wanted.kind is None or error is None or error.code.retryable
             state = "Pending" if waits else "Failed"
         else:
             state = "Ready" if error is None else "Stale"
