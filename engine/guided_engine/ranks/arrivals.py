@@ -64,7 +64,6 @@ class Arrivals:
             request_id=arrival.request_id,
             rank=self.traits.rank,
             prompt_length=arrival.prompt_length,
-            max_length=self.traits.max_length,
             ticket=arrival.ticket,
             needed=arrival.prompt_length if known is None else len(known),
             computed=arrival.computed,
