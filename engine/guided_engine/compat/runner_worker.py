@@ -153,7 +153,6 @@ def _guide(worker: Any, config: PodConfig, loaded_grammars: LoadedGrammars, back
             is_async,
             reasoner_factory(vllm_config),
             consensus if has_peers else None,
-            vllm_config.model_config.max_model_len,
         ),
         loaded_grammars,
         Registry(config.logits_processors, context),

@@ -1,7 +1,6 @@
 """What a rank knows of one sequence that is guided or has processors."""
 
 import logging
-import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -52,7 +51,7 @@ class GuidedSequence:
     drafts: Sequence[int] = ()
     stop_texts: Sequence[str] = ()
     stop_tokens: frozenset[int] = frozenset()
-    max_tokens: float = math.inf
+    max_tokens: int | None = None
     failure: ErrorCode | None = None
     fault: ProcessorFailure | None = None
     trace: Trace = field(default_factory=Trace)
@@ -186,10 +185,10 @@ class GuidedSequence:
         """Return how it ended, as far as those of its tokens show that it may have."""
         if self.matcher is not None and self.matcher.is_terminated():
             return "completed"
-        most = None if math.isinf(self.max_tokens) else int(self.max_tokens)
-        if not self.stop_tokens.isdisjoint(self.accepted[:most]):
+        if not self.stop_tokens.isdisjoint(self.accepted[: self.max_tokens]):
             return "stopped"
-        return "length" if len(self.accepted) >= self.max_tokens else None
+        has_all = self.max_tokens is not None and len(self.accepted) >= self.max_tokens
+        return "length" if has_all else None
 
     def record(self, ticket: Ticket, text: Callable[[], bytes]) -> Decode:
         """Return the telemetry record of a guided sequence that ends now; `text` returns what was generated.
