@@ -155,14 +155,13 @@ class DraftTokens(Record, frozen=True, kw_only=True):
     """How many draft tokens one engine core gives each sequence of a batch, since the record before.
 
     `chosen` is for the batch size of the latest step, None where it chooses no more, or never did, and `why`
-    says why. `changes` count those of the number, by choice or batch size, `trials` tries of another.
+    says why. `changes` count those of the number, by choice or batch size.
     """
 
     engine: Rank
     chosen: Natural | None
     why: Word = ""
     changes: Natural = 0
-    trials: Natural = 0
 
 
 AnyRecord = HttpRequest | Decode | Digests | ProcessorTimes | ProcessorFailure | DraftTokens

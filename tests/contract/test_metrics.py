@@ -39,7 +39,7 @@ TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 OPERATOR = {"namespace": "guidedmodel-system", "pod": "operator-0", "job": "guidedmodel-operator"}
 # Of a logits processor `ban`, and of numTokens Auto.
 RECORDS = (
-    DraftTokens(engine=0, chosen=3, changes=1, trials=2),
+    DraftTokens(engine=0, chosen=3, changes=1),
     ProcessorTimes(rank=0, times=[ProcessorTime("ban", 100, 2, 30_000_000)]),
     ProcessorFailure(
         request_id="r",

@@ -124,20 +124,6 @@ class TestDrafts:
         assert masks is not None
         assert masks.acceptable == [2]
 
-    def test_are_cut_before_a_sync_scheduler_takes_them(self, tmp_path: Any) -> None:
-        rank = Rank(tmp_path, is_async=False)
-        ticket = rank.load("abc")
-        rank.step([arrival("r", ticket), arrival("s", ticket)])
-        rank.sampled(r=[A], s=[A])
-        proposed = [[B, B, C], [C], [9, 9]]
-        rank.guide.cut_drafts(["r", "s", "unguided"], proposed)
-        assert proposed == [[B], [], [9, 9]]
-        rank.step(computed={"r": 3, "s": 3}, scheduled={"r": 2, "s": 1}, drafts={"r": [B]})
-        rank.sampled(r=[B, C], s=[B])
-        rank.step(finished=["r", "s"])
-        counts = [(one.drafts_proposed, one.drafts_accepted, one.drafts_forbidden) for one in rank.records]
-        assert counts == [(3, 1, 2), (1, 0, 1)]
-
     @staticmethod
     def verify(rank: Rank, drafts: list[int], known: list[int] | None = None) -> Masks | None:
         """Verify drafts of `r`, which has one token; `known` to the runner alone."""
@@ -168,39 +154,8 @@ class TestDrafts:
             rank = Rank(tmp_path, is_async=is_async)
             rank.step([arrival("r", rank.load("a"))])
             rank.sampled(r=[A, EOS])
-            proposed = [[B, B]]
-            if not is_async:
-                rank.guide.cut_drafts(["r"], proposed)
-            assert proposed == [[B, B]]
             assert self.verify(rank, [B, B], [B, B] if is_async else None) is None
             assert rank.guide.invalid_drafts == {}
-
-    def test_of_a_prefill_chunk_are_nobodys(self, tmp_path: Any) -> None:
-        """A sync scheduler drops them."""
-        rank = Rank(tmp_path, is_async=False)
-        rank.step([arrival("r", rank.load("ab"))], scheduled={"r": 2})
-        rank.guide.cut_drafts(["r"], proposed := [[C, C]])
-        assert proposed == [[C, C]]
-        rank.step(computed={"r": 2}, scheduled={"r": 1})
-        rank.sampled(r=[A])
-        rank.step(finished=["r"])
-        assert [record.drafts_proposed for record in rank.records] == [0]
-
-    def test_beyond_the_models_length_are_nobodys(self, tmp_path: Any) -> None:
-        """A scheduler cuts drafts there; what the grammar forbids of the rest counts in sync as in async."""
-        for is_async in (False, True):
-            rank = Rank(tmp_path, is_async=is_async, max_length=6)
-            rank.step([arrival("r", rank.load("ab*"))])
-            rank.sampled(r=[A])
-            proposed = [[C, C, C]]
-            if not is_async:
-                rank.guide.cut_drafts(["r"], proposed)
-                assert proposed == [[]]
-            self.verify(rank, [-1] if is_async else [], [C] if is_async else None)
-            rank.sampled(r=[B])
-            rank.step(finished=["r"])
-            (record,) = rank.records
-            assert (record.drafts_proposed, record.drafts_forbidden) == (1, 1), is_async
 
     def test_of_a_step_after_the_end_are_not_counted(self, rank: Rank) -> None:
         """Async scheduling runs one before it hears of the end; sync scheduling does not."""
@@ -334,29 +289,6 @@ class TestSlow:
         rank.step(computed={"r": 3}, scheduled={"r": 1})
         assert rank.sampled(r=[A]) == {}
         assert len(consumed) == 201
-
-    def test_to_look_at_drafts(
-        self, tmp_path: Any, consumed: list[int], monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        del consumed
-        count = GuidanceMatcher._count_valid
-
-        def slow(self: GuidanceMatcher, drafts: Sequence[int]) -> int:
-            if drafts[0] == B:
-                burn(2 * slowness.LIMIT_NS)
-            return count(self, drafts)
-
-        monkeypatch.setattr(GuidanceMatcher, "_count_valid", slow)
-        rank = Rank(tmp_path, is_async=False)
-        ticket = rank.load("[abc]*")
-        rank.step([arrival("r", ticket), arrival("s", ticket)])
-        rank.sampled(r=[A], s=[A])
-        proposed = [[A], [B]]
-        rank.guide.cut_drafts(["r", "s"], proposed)
-        assert proposed == [[A], [B]]
-        assert [(end.request_id, end.code, end.key) for end in rank.guide.ends()] == [
-            ("s", "sequence_slow", "[abc]*")
-        ]
 
     @pytest.mark.parametrize(("times", "ends"), [(99, {"r": "sequence_slow"}), (1, {})])
     def test_to_fill_a_mask(

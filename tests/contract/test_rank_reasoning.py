@@ -274,15 +274,6 @@ class TestRows:
         rank.sampled(r=[STOP, A])
         assert allowed(rank.step(computed={"r": 5}, scheduled={"r": 1})) == [B]
 
-    def test_a_sync_schedulers_drafts_are_cut_after_the_boundary_alone(self, tmp_path: Any) -> None:
-        rank = Rank(tmp_path, is_async=False, reasoner=ByEnd)
-        ticket = rank.load("abc")
-        rank.step([arrival(name, ticket) for name in "rst"])
-        rank.sampled(r=[STOP], s=[STOP], t=[THINK_END])
-        proposed = [[STOP, EOS], [STOP, THINK_END, A, A], [A, STOP]]
-        rank.guide.cut_drafts(["r", "s", "t"], proposed)
-        assert proposed == [[STOP], [STOP, THINK_END, A], [A]]
-
     @pytest.mark.parametrize(
         ("ended", "prompt", "masked"),
         [(None, [1], False), (None, [1, THINK_END], True), (True, [1], True), (False, [THINK_END], False)],

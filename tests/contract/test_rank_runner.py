@@ -1,6 +1,6 @@
 """The wrapper around a model runner: no fault of ours leaves it, and other steps are the runner's own."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -108,10 +108,6 @@ class Guide:
     def ends(self) -> list[Failed]:
         self._call("ends")
         return [FAILED] if self.failed else []
-
-    def cut_drafts(self, _ids: Sequence[str], drafts: list[list[int]]) -> None:
-        self._call("cut_drafts")
-        drafts[0] = []
 
     def fail_all(self) -> None:
         self.failed = True
@@ -261,18 +257,6 @@ class TestGuidedRunner:
         assert guide.failed
         if where != "ends":
             assert getattr(output, ENDS_ATTRIBUTE) == {"r": "sequence_matcher_failed"}
-
-    def test_drafts_are_cut_in_a_copy(self) -> None:
-        runner, guide = Runner(), Guide()
-        guided = wrap(runner, guide)
-        own = [[3, 4]]
-        assert guided.cut_drafts(SimpleNamespace(req_ids=["r"], draft_token_ids=own)).draft_token_ids == [
-            [3, 4]
-        ]
-        guide.is_empty = False
-        assert guided.cut_drafts(SimpleNamespace(req_ids=["r"], draft_token_ids=own)).draft_token_ids == [[]]
-        assert own == [[3, 4]]
-        assert guided.cut_drafts(None) is None
 
 
 class TestWorker:

@@ -45,12 +45,11 @@ class Rank:
         reasoner: Callable[[dict[str, Any]], Reasoner] | None = None,
         consensus: ConsensusConfig | None = None,
         number: int = 0,
-        max_length: int | None = None,
     ) -> None:
         self.records: list[Any] = []
         self.loaded_grammars = LoadedGrammars(tmp_path, Backends(ByteVocabulary()))
         self.guide = RankGuide(
-            RankTraits(number, VOCAB, is_async, reasoner, consensus, max_length=max_length),
+            RankTraits(number, VOCAB, is_async, reasoner, consensus),
             self.loaded_grammars,
             Registry(processors, Context(vocab_size=VOCAB, stop_tokens=frozenset({EOS}))),
             BitmaskBuffer(64, VOCAB, Backends(ByteVocabulary())),

@@ -15,14 +15,13 @@ def told(*sent: DraftTokens) -> SidecarMetrics:
 def test_the_page_has_the_latest_choice_and_metrics_every_change() -> None:
     assert told().drafts.chosen is None
     metrics = told(
-        DraftTokens(engine=0, chosen=3, changes=1, trials=4),
-        DraftTokens(engine=0, chosen=0, changes=2, trials=1),
+        DraftTokens(engine=0, chosen=3, changes=1),
+        DraftTokens(engine=0, chosen=0, changes=2),
     )
     assert metrics.drafts.chosen == 0
     page = metrics.render().decode()
     assert 'guidedmodel_draft_tokens{engine="0"} 0.0' in page
     assert 'guidedmodel_draft_tokens_changes_total{engine="0"} 3.0' in page
-    assert 'guidedmodel_draft_tokens_trials_total{engine="0"} 5.0' in page
 
 
 def test_nothing_is_said_of_an_engine_that_chooses_no_more() -> None:

@@ -66,7 +66,7 @@ class DraftsByLoad:
         self._flying: dict[int, tuple[Any, float, int | None]] = {}
         self._done_s = self._sent_s = clock()
         self._is_busy = False  # since the latest step was done
-        self._told = (0, 0)  # changes and trials
+        self._told = 0  # changes
 
     def start(self) -> None:
         """Wrap the scheduler's two methods, and give it the controller's lookup."""
@@ -138,15 +138,12 @@ class DraftsByLoad:
         self._is_busy = bool(self._scheduler.get_num_unfinished_requests())
 
     def _tell(self, batch: int, now_s: float) -> None:
-        changes, trials = self._told
-        self._told = self._controller.changes, self._controller.trials
-        self._sent_s = now_s
+        before, self._told, self._sent_s = self._told, self._controller.changes, now_s
         self._send(
             DraftTokens(
                 engine=self._engine,
                 chosen=self._controller.chosen(batch),
-                changes=self._told[0] - changes,
-                trials=self._told[1] - trials,
+                changes=self._told - before,
             )
         )
 

@@ -115,16 +115,6 @@ class GuidedRunner:
         self._safely(lambda: self._report(output), None)
         return output
 
-    def cut_drafts(self, proposed: Any) -> Any:
-        """Cut drafts that a grammar does not allow before the scheduler takes them (sync scheduling)."""
-        if proposed is None or self._guide.is_empty:
-            return proposed
-        # The list may be the runner's own.
-        drafts = list(proposed.draft_token_ids)
-        self._safely(lambda: self._guide.cut_drafts(proposed.req_ids, drafts), None)
-        proposed.draft_token_ids = drafts
-        return proposed
-
     def close(self) -> None:
         """Give back what is held for as long as the rank runs."""
         self._safely(self._guide.close, None)

@@ -81,13 +81,6 @@ class GuidedWorker(PlatformWorker):  # type: ignore[misc]  # vLLM is untyped her
             self._guided.close()
         super().shutdown()
 
-    def take_draft_token_ids(self) -> Any:
-        """Return the runner's drafts, in sync scheduling without those that a grammar forbids."""
-        proposed = super().take_draft_token_ids()
-        if self._guided is None or self.vllm_config.scheduler_config.async_scheduling:
-            return proposed
-        return self._guided.cut_drafts(proposed)
-
 
 def _noting(start: Callable[..., Any]) -> Callable[..., Any]:
     """Return a part of a worker's start that keeps why it failed."""
@@ -160,7 +153,6 @@ def _guide(worker: Any, config: PodConfig, loaded_grammars: LoadedGrammars, back
             is_async,
             reasoner_factory(vllm_config),
             consensus if has_peers else None,
-            vllm_config.model_config.max_model_len,
         ),
         loaded_grammars,
         Registry(config.logits_processors, context),

@@ -1,7 +1,6 @@
 """What becomes of a request that arrives on a rank: a sequence, with its matcher and its processors."""
 
 import logging
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -32,7 +31,6 @@ class RankTraits:
 
     `reasoner` makes a sequence's reasoner from its request's arguments; None where grammars hold at once.
     `consensus` None: no other rank to agree with.
-    `max_length` is the most tokens of prompt and output together; None: as many as there are.
     """
 
     rank: int
@@ -40,7 +38,6 @@ class RankTraits:
     is_async: bool
     reasoner: Callable[[dict[str, Any]], Reasoner] | None = None
     consensus: ConsensusConfig | None = None
-    max_length: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,14 +54,10 @@ class Arrivals:
     def start(self, arrival: Arrival, step: int) -> GuidedSequence:
         """Return a new sequence, of which nothing has been sampled; `step` is the one in which it arrives."""
         known = arrival.known_tokens
-        longest = self.traits.max_length
-        left = None if longest is None else longest - arrival.prompt_length
-        most = [bound for bound in (arrival.max_tokens, left) if bound is not None]
         sequence = GuidedSequence(
             request_id=arrival.request_id,
             rank=self.traits.rank,
             prompt_length=arrival.prompt_length,
-            max_length=self.traits.max_length,
             ticket=arrival.ticket,
             needed=arrival.prompt_length if known is None else len(known),
             computed=arrival.computed,
@@ -73,7 +66,7 @@ class Arrivals:
             stopwatch=self.stopwatch,
             stop_texts=arrival.stop_texts,
             stop_tokens=frozenset(arrival.stop_tokens),
-            max_tokens=min(most) if most else math.inf,
+            max_tokens=arrival.max_tokens,
         )
         if self.registry:
             self._add_processors(sequence, arrival)

@@ -24,7 +24,7 @@ from guided_engine.ranks.processor_times import StepTimes
 from guided_engine.ranks.row_edits import StepEdits, step_edits
 from guided_engine.ranks.sequence import GuidedSequence
 from guided_engine.ranks.slowness import Stopwatch
-from guided_engine.ranks.step import Arrival, Masks, Plan, ReadFaults, ReadSampled, known_drafts
+from guided_engine.ranks.step import Arrival, Masks, Plan, ReadFaults, ReadSampled
 
 _log = logging.getLogger("guided_engine")
 
@@ -218,15 +218,6 @@ class RankGuide:
                 ends.append(sequence.report(sequence.failure))
         return ends
 
-    def cut_drafts(self, request_ids: Sequence[str], drafts: list[list[int]]) -> None:
-        """Cut `drafts` (token ids), in place, before the first that is refused; for sync scheduling."""
-        self.settle()
-        sampled = {sequence.request_id: sequence for sequence in self._sampling}
-        for index, (request_id, tokens) in enumerate(zip(request_ids, drafts, strict=False)):
-            sequence = sampled.get(request_id)  # the scheduler takes no others, such as those in a prefill
-            if sequence is not None and sequence.is_constrained and sequence.failure is None and tokens:
-                drafts[index] = sequence.cut_drafts(known_drafts(tokens))
-
     def fail_all(self) -> None:
         """End every sequence here, after a fault that cannot be told apart."""
         for sequence in self._sequences.values():
@@ -252,7 +243,6 @@ class RankGuide:
         sequence.since_step = self._step
         sequence.needed = len(tokens)
         sequence.drafts = ()
-        sequence.tally.cut = 0
         sequence.resync(tokens[sequence.prompt_length :])
 
     def _forget(self, request_id: str, *, is_idle: bool) -> None:

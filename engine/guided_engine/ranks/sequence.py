@@ -1,7 +1,6 @@
 """What a rank knows of one sequence that is guided or has processors."""
 
 import logging
-import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -35,7 +34,7 @@ class GuidedSequence:
     `needed` tokens must be computed before one is sampled: the prompt, after preemption all known tokens.
     Outputs of steps before `since_step` are not its any more: it was preempted meanwhile. The matcher waits
     for `reasoning`. `drafts` are the latest that the runner proposed. `failure` is why it is to end, `fault`
-    the record of that where it is for its processors. `max_length` is the most tokens of prompt and output.
+    the record of that where it is for its processors.
     """
 
     request_id: str
@@ -52,7 +51,7 @@ class GuidedSequence:
     drafts: Sequence[int] = ()
     stop_texts: Sequence[str] = ()
     stop_tokens: frozenset[int] = frozenset()
-    max_tokens: float = math.inf
+    max_tokens: int | None = None
     failure: ErrorCode | None = None
     fault: ProcessorFailure | None = None
     trace: Trace = field(default_factory=Trace)
@@ -60,7 +59,6 @@ class GuidedSequence:
     tally: Tally = field(default_factory=Tally)
     stopwatch: Stopwatch = field(default_factory=Stopwatch)
     progress: Progress = field(default_factory=Progress)
-    max_length: int | None = None
 
     @property
     def is_given_up(self) -> bool:
@@ -119,28 +117,6 @@ class GuidedSequence:
             _log.exception("guidedmodel: the reasoning parser failed for request %s", self.request_id)
             self.fail(ErrorCode.SEQUENCE_MATCHER_FAILED)
             return AT_ONCE
-
-    def cut_drafts(self, drafts: list[int]) -> list[int]:
-        """Return the leading drafts that are allowed; what goes wrong becomes the sequence's failure.
-
-        Those for which there is no room before `max_length` are no drafts: the scheduler would drop them.
-        """
-        assert self.matcher is not None
-        if self.max_length is not None:  # the next step samples one token more than it verifies
-            drafts = drafts[: max(0, self.max_length - self.prompt_length - len(self.accepted) - 1)]
-        opening = self.opening(drafts)
-        try:
-            self.stopwatch.start()
-            kept = drafts[: opening.taken]
-            if opening.taken == opening.grammar:
-                kept += drafts[len(kept) :][: self.matcher.valid_prefix(drafts[len(kept) :])]
-        except Exception as error:  # noqa: BLE001 - native code; only this sequence pays
-            self.fail(failure_of(error))
-            return []
-        if self.stopwatch.is_over(len(drafts)):
-            self.fail(ErrorCode.SEQUENCE_SLOW)
-        self.tally.cut = len(drafts) - len(kept)
-        return kept
 
     def report(self, failure: ErrorCode) -> Failed:
         """Return what the engine core and the sidecar are told, once."""
@@ -205,19 +181,14 @@ class GuidedSequence:
             self.processors.release()
 
     @property
-    def is_constrained(self) -> bool:
-        """Return whether it has a grammar that has not come to its end."""
-        return self.matcher is not None and not self.matcher.is_terminated()
-
-    @property
     def known_end(self) -> EndReason | None:
         """Return how it ended, as far as those of its tokens show that it may have."""
         if self.matcher is not None and self.matcher.is_terminated():
             return "completed"
-        most = None if math.isinf(self.max_tokens) else int(self.max_tokens)
-        if not self.stop_tokens.isdisjoint(self.accepted[:most]):
+        if not self.stop_tokens.isdisjoint(self.accepted[: self.max_tokens]):
             return "stopped"
-        return "length" if len(self.accepted) >= self.max_tokens else None
+        has_all = self.max_tokens is not None and len(self.accepted) >= self.max_tokens
+        return "length" if has_all else None
 
     def record(self, ticket: Ticket, text: Callable[[], bytes]) -> Decode:
         """Return the telemetry record of a guided sequence that ends now; `text` returns what was generated.

@@ -30,7 +30,8 @@ class Arrival:
     `known_tokens` are prompt and output so far, None where the runner does not say (Model Runner V1).
     `computed` is the number of tokens whose KV cache is computed before this step. `stop_tokens` are the
     request's end of sequence and its own stop tokens, `stop_texts` its stop strings, which the API server
-    looks for. `max_tokens` is how many tokens it may generate, `is_greedy` whether it takes the likeliest.
+    looks for. `max_tokens` is how many tokens it may generate, no more than the context has room for (vLLM's
+    API server sees to that), `is_greedy` whether it takes the likeliest.
     `sampling_params` are vLLM's own, for what users have from there.
     """
 

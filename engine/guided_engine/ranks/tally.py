@@ -13,9 +13,8 @@ class Tally:
     Drafts of a step count once its tokens are read: a step that is run after the sequence's end counts none,
     and so async scheduling counts what sync scheduling does.
 
-    `cut` are drafts of the step to come that the grammar forbade before a sync scheduler took them;
-    `proposed` are all of the latest step, `forbidden` the first that the grammar does not allow and those
-    after it.
+    `proposed` are all drafts of the latest step, `forbidden` the first that the grammar does not allow and
+    those after it.
     """
 
     start_ns: int = field(default_factory=time.time_ns)
@@ -26,7 +25,6 @@ class Tally:
     drafts_proposed: int = 0
     drafts_accepted: int = 0
     drafts_forbidden: int = 0
-    cut: int = 0
     proposed: int = 0
     forbidden: int = 0
     waits: Waits = field(default_factory=Waits)
@@ -38,8 +36,7 @@ class Tally:
     def count_step(self, drafts: int) -> None:
         """Count one step, in which so many drafts are verified."""
         self.steps += 1
-        self.proposed, self.forbidden = self.cut + drafts, self.cut
-        self.cut = 0
+        self.proposed, self.forbidden = drafts, 0
 
     def count_sampled(self, tokens: int) -> None:
         """Count the latest step's drafts; it sampled so many tokens."""

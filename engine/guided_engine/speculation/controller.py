@@ -76,9 +76,9 @@ class Controller:
     ----------
     lookup
         The number by batch size, 0 to the largest, as vLLM's scheduler reads it: the choice, or a trial.
-    changes, trials
+    changes
         How often the number that is chosen for the batch at hand changed, by another choice or another batch
-        size, and how often another number was tried.
+        size.
 
     Parameters
     ----------
@@ -98,7 +98,6 @@ class Controller:
             raise ValueError(f"the schedule holds one number of draft tokens: {self.values}")
         self.lookup = list(lookup)
         self.changes = 0
-        self.trials = 0
         # By position: the share of sequences' steps in which a draft there was accepted, and how many say so.
         self._shares = [0.5 ** (index + 1) for index in range(self.values[-1])]
         self._seen = [_PRIOR] * len(self._shares)
@@ -157,7 +156,6 @@ class Controller:
         for index in range(len(self.values)):
             if index != batches.chosen and batches.steps >= batches.due.get(index, 0):
                 self._trial = _Trial(batches, index)
-                self.trials += 1
                 batches.times[index].clear()
                 chosen = self.values[batches.chosen]  # which tells nothing of the positions behind it
                 self._seen[chosen:] = [_PRIOR] * (len(self._seen) - chosen)

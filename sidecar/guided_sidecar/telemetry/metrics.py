@@ -88,10 +88,6 @@ _COUNTERS: Final[Mapping[str, tuple[str, Sequence[str]]]] = {
         "Changes of the number of draft tokens, by another choice or another batch size",
         ("engine",),
     ),
-    "draft_tokens_trials": (
-        "Times that another number of draft tokens was tried for a few steps",
-        ("engine",),
-    ),
     "processor_steps": ("Steps in which a logits processor had sequences", _PROCESSOR),
     "processor_steps_over_budget": (
         "Steps in which a logits processor took more CPU time than its timeBudget",
@@ -218,7 +214,6 @@ class SidecarMetrics:
         else:
             self._draft_tokens.labels(str(record.engine)).set(record.chosen)
         self._count("draft_tokens_changes", record.engine, by=record.changes)
-        self._count("draft_tokens_trials", record.engine, by=record.trials)
 
     def _processor(self, name: str) -> str:
         return name if name in self._processors else "other"

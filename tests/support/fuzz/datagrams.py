@@ -80,7 +80,7 @@ def seeds() -> list[bytes]:
         time_ns=2,
     )
     compared = (Digests(rank=0, digests=digests), Digests(rank=1, digests=digests))
-    drafts = DraftTokens(engine=0, chosen=3, changes=1, trials=2)
+    drafts = DraftTokens(engine=0, chosen=3, changes=1)
     sent = (request, decode, *compared, times, failure, drafts)
     return [records.encode(record) for record in sent]
 
