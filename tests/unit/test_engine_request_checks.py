@@ -59,9 +59,6 @@ class TestTypes:
         [
             *((route, "structured_outputs") for route in (CHAT, COMPLETIONS, BATCH, RESPONSES)),
             *((route, "response_format") for route in (CHAT, COMPLETIONS, BATCH)),
-            (RESPONSES, "text"),
-            (MESSAGES, "output_config"),
-            (GENERATE, "sampling_params"),
         ],
     )
     def test_a_constraint_is_an_object(self, route: str, path: str, value: Any) -> None:
@@ -229,8 +226,6 @@ def test_tools_that_become_no_grammar_may_be_large(choice: Any) -> None:
 @pytest.mark.parametrize(
     ("route", "path", "body"),
     [
-        (GENERATE, "vllm_xargs.guided_grammar", {"vllm_xargs": {"guided_grammar": "x"}}),
-        (GENERATE, "vllm_xargs.structured_outputs", {"vllm_xargs": {"structured_outputs": {"json": SCHEMA}}}),
         (
             GENERATE,
             "sampling_params.extra_args.response_format",
