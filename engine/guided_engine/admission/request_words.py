@@ -5,9 +5,8 @@ read on this route or refused. In an object that is nothing but a constraint, so
 vLLM's own classes refuse is left to them.
 """
 
-import difflib
-import functools
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -42,10 +41,8 @@ _FORMATS: Final[Mapping[str, tuple[tuple[str, ...], str]]] = {
     "output_config.format": (("type", "schema"), "schema"),
 }
 _NOTHING: Final[tuple[Any, ...]] = (None, False, "", [], {"type": "text"})
-_CLOSE: Final = 0.8  # difflib's ratio from which a key is taken for a misspelt one
-# More and longer ones nobody writes, and each takes up to 0.1 ms to be compared.
-_MOST_KEYS: Final = 200
-_LONGEST: Final = 64
+_MISSPELT: Final = 2  # letters too many and too few that a misspelt word has at most, in any order
+_MOST_KEYS: Final = 200  # of an object; among more, which nobody writes, misspelt ones are not looked for
 
 
 def first(route: str, body: Body) -> GuidedError | None:
@@ -78,22 +75,23 @@ def _unread(
     route: Route, holder: Mapping[str, Any], path: str, read: Sequence[str], likely: tuple[str, ...]
 ) -> Iterator[GuidedError]:
     """Yield an object's keys that ask for a constraint, and are none of those that are read."""
-    few = likely if len(holder) <= _MOST_KEYS else ()
     for key in holder:
         if key in read or (path == f"{route.arguments}." and key.startswith(names.RESERVED_PREFIX)):
             continue
         word = re.sub(r"[-_\s]", "", key).casefold()
-        if word not in _WORDS and not word.startswith("guided"):
-            word = _near(word, few) if len(key) <= _LONGEST else ""
+        if not word.startswith("guided"):
+            is_alike = str.__eq__ if len(holder) > _MOST_KEYS else _is_like
+            word = next((one for one in likely if is_alike(word, one)), "")
         is_setting = word in _OPTIONS or word == "toolchoice"
         if word and holder[key] not in (*_NOTHING, *(("none", "auto") if is_setting else ())):
             yield fault(path + key, f"it has no effect here; {_advice(route, word)}")
 
 
-@functools.lru_cache(1024)  # clients send the same few keys again and again
-def _near(word: str, likely: tuple[str, ...]) -> str:
-    """Return the word that a key misspells; "": none."""
-    return next(iter(difflib.get_close_matches(word, likely, 1, _CLOSE)), "") if likely else ""
+def _is_like(word: str, known: str) -> bool:
+    if abs(len(word) - len(known)) > _MISSPELT:
+        return False
+    letters, others = Counter(word), Counter(known)
+    return (letters - others).total() + (others - letters).total() <= _MISSPELT
 
 
 def _advice(route: Route, word: str) -> str:
