@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from guided_contract.config import CompileConfig, PodConfig
+from guided_contract.config import PodConfig
 from guided_contract.errors import GuidedError
 from guided_engine.ranks.loaded_grammars import LoadedGrammars
 from guided_grammar.backend import Backend, BackendError, Threads
@@ -15,7 +15,6 @@ from guided_grammar.registry import Backends
 from guided_sidecar.grammar.compile import vocabulary
 from guided_sidecar.grammar.compile.compilation import Compiler
 from guided_sidecar.grammar.prepare.jobs import load_of
-from guided_sidecar.grammar.schema import limits
 from guided_sidecar.grammar.worker_messages import Done, Job
 
 Accepts = Callable[[str], bool]  # whether a JSON text may be generated, from its first token to its end
@@ -126,7 +125,7 @@ class Ours:
         GuidedError
             It is refused.
         """
-        spec = limits.canonical("json", json.dumps(schema), CompileConfig())
+        spec = json.dumps(schema)
         key = hashlib.sha256(spec.encode()).hexdigest()
         return key, self._compiler.run(self._job(key, spec))
 

@@ -44,8 +44,9 @@ what becomes what), which both libraries then read alike: `make fuzz-schemas` dr
 keywords and compares.
 
 - **Enforced**: `$ref`; `oneOf` whose branches are plainly apart: by their types or
-  listed values or those of a property that both require, or by a name that one requires and the other,
-  closed, has not; `dependent*`; `propertyNames` that is a pattern, a length or a list (beside
+  listed values or those of a property that both require, by a name that one requires and the other,
+  closed, has not, or by names that each requires and the other does not; `dependent*`;
+  `propertyNames` that is a pattern, a length or a list (beside
   `patternProperties` a list alone); `minProperties` and `maxProperties`, but above
   1 where names are open or nothing is said of further ones, or beside `patternProperties` and optional
   properties; `enum` and `const`
@@ -77,9 +78,11 @@ keywords and compares.
   with `uniqueItems` over a long enum, another order than the list's; beside `patternProperties`, names that
   no pattern matches; further names, and names of a length, with control characters; of the format
   `hostname`, more than six labels or longer ones than 41 characters; of `regex`, groups, counts and
-  alternatives; of `uri-reference`, addresses in brackets; of `uri-template`, what is not ASCII.
+  alternatives; of `uri-reference`, addresses in brackets; of `uri-template`, what is not ASCII; of a branch
+  of `oneOf` that required names tell apart, the names that another branch requires and it does not.
 - **Never ends**: a schema each of whose values holds another one of them is served, and its answer ends with
-  `length`. Of a key that stands twice in an object of a schema, the last one counts.
+  `length`.
+- **Twice**: of a key that stands twice in an object of a schema, the last one counts.
 - **Spelling**: numbers and escapes that mean the same may be spelt otherwise by the two libraries, and
   within an array or object of `enum` or `const` xgrammar writes no white space.
 

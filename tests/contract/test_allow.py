@@ -11,7 +11,7 @@ from guided_contract.errors import ErrorCode, GuidedError
 from guided_engine.ranks.loaded_grammars import LoadedGrammars
 from guided_grammar.backend import Threads
 from guided_grammar.registry import Backends
-from guided_sidecar.grammar.compile import compilation
+from guided_sidecar.grammar.compile import proof
 from guided_sidecar.grammar.compile.compilation import Compiler
 from guided_sidecar.grammar.compile.instance_check import Judge
 from guided_sidecar.grammar.prepare.jobs import load_of
@@ -172,7 +172,7 @@ def test_a_text_that_a_walk_finds_invalid_is_no_refusal(pod: Pod, monkeypatch: p
         def violation(self, text: str) -> str | None:
             return "$.properties.a.pattern" if self._finds else self._judge.violation(text)
 
-    monkeypatch.setattr(compilation, "Judge", Strict)
+    monkeypatch.setattr(proof, "Judge", Strict)
     schema = obj(a={**STRING, "pattern": "^ab?$"})
     with pytest.raises(GuidedError, match="does not enforce"):
         pod.run(schema, allows=False)

@@ -241,6 +241,14 @@ async def test_who_leaves_while_a_crashed_compile_is_tried_again_takes_no_guilt_
     assert "it is refused for another" in refused.message
 
 
+async def test_a_crash_and_a_late_second_try_are_no_two_crashes(sidecar: Sidecar, api: Api) -> None:
+    spec = grammars.endless_regex(10)
+    _, late = api.begin("regex", spec, timeout_s=6, backend="xgrammar")
+    kill(await busy_worker(sidecar))
+    told = [await late, await api.prepare("regex", spec, timeout_s=1, backend="xgrammar")]
+    assert [one for one in told if not isinstance(one, Refused) or "crash" in one.code] == []
+
+
 async def test_the_last_waiter_who_cancels_kills_the_worker(sidecar: Sidecar, api: Api) -> None:
     spec = grammars.endless_regex(4)
     (first, _), (second, _) = (api.begin("regex", spec, backend="xgrammar") for _ in range(2))

@@ -1,6 +1,5 @@
 """The template of grammar workers, alone: its forks."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -10,7 +9,6 @@ import pytest_asyncio
 from guided_contract import names
 from guided_sidecar.grammar import artifacts
 from guided_sidecar.grammar.pool.worker_process import Template
-from guided_sidecar.grammar.worker_errors import WorkerDiedError
 from guided_sidecar.grammar.worker_messages import Compiled, Done, Job
 from support import grammars
 from support.engine import pod_config, write_config
@@ -50,23 +48,6 @@ async def test_a_fork_imports_nothing(template: Template) -> None:
     for worker in made:
         await worker.kill()
         worker.close()
-
-
-async def test_a_worker_that_nobody_watches_is_ended_by_the_kernel(template: Template) -> None:
-    """The deadline is the service's; should that be stopped, the CPU seconds of a job are the kernel's."""
-    worker = await template.fork(5)
-    job = Job(
-        key="k",
-        kind="regex",
-        spec=grammars.endless_regex(),
-        backends=["xgrammar"],
-        timeout_s=0.5,
-        memory_bytes=1 << 30,
-    )
-    async with asyncio.timeout(60):
-        with pytest.raises(WorkerDiedError, match="SIGXCPU"):
-            await worker.run(job)
-    worker.close()
 
 
 def _libraries(pid: int) -> set[str]:

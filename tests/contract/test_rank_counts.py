@@ -16,7 +16,7 @@ from guided_engine.compat.runner_v2 import RunnerV2
 from guided_engine.processors.interface import Context
 from guided_engine.processors.registry import Registry
 from guided_engine.ranks.arrivals import RankTraits
-from guided_engine.ranks.bitmasks import BitmaskBuffer, Counts
+from guided_engine.ranks.bitmasks import BitmaskBuffer
 from guided_engine.ranks.guided_rank import RankGuide
 from guided_engine.ranks.loaded_grammars import LoadedGrammars
 from guided_grammar.registry import Backends
@@ -124,9 +124,9 @@ class Rank:
         self.runner.sample_tokens(None)
 
     @property
-    def costs(self) -> tuple[Counts, int, int, int]:
-        """Return what was filled, how much memory was taken, how often a mask went out, and waits."""
-        return self.buffer.counts, len(self.buffer._slots), len(self.masker.masked), self.runner.waits
+    def costs(self) -> tuple[int, int, int]:
+        """Return how much memory was taken for masks, how often a mask went out, and waits."""
+        return len(self.buffer._slots), len(self.masker.masked), self.runner.waits
 
 
 def _new(request_id: str, prompt: int) -> Any:
@@ -161,25 +161,24 @@ def test_steps_without_guided_requests_cost_nothing(rank: Rank) -> None:
     rank.step({"u": 1, "v": 1}, new=["u", "v"])
     for _ in range(5):
         rank.step({"u": 1, "v": 1})
-    assert rank.costs == (Counts(), 0, 0, 0)
+    assert rank.costs == (0, 0, 0)
 
 
 def test_a_guided_request_that_only_prefills_costs_nothing(rank: Rank) -> None:
     rank.step({"u": 1, "g": 4}, new=["u", "g"], prompt=12)
     rank.step({"u": 1, "g": 4})
-    assert rank.costs == (Counts(), 0, 0, 0)
+    assert rank.costs == (0, 0, 0)
     rank.step({"u": 1, "g": 4})  # the prompt's last tokens: it samples
     assert rank.masker.masked == [["g"]]
-    assert rank.buffer.counts.rows == 1
+    assert len(rank.masker.bitmasks[0]) == 1
 
 
 def test_once_the_guided_requests_are_gone_steps_cost_nothing_again(rank: Rank) -> None:
     rank.step({"u": 1, "g": 1}, new=["u", "g"])
     rank.step({"u": 1, "g": 1})
     rank.step({"u": 1}, finished=["g"])
-    counts, *rest = rank.costs
-    before = (Counts(counts.fills, counts.rows), *rest)
-    assert before[0].fills == 2
+    before = rank.costs
+    assert len(rank.masker.masked) == 2
     for _ in range(5):
         rank.step({"u": 1})
     assert rank.costs == before
@@ -192,6 +191,5 @@ def test_a_mixed_batch_masks_the_guided_rows_alone(rank: Rank) -> None:
         rank.step({"u": 1, "g": 1, "v": 1, "h": 1})
     assert rank.masker.masked == [["g"]] * 4
     assert [len(bitmask) for bitmask in rank.masker.bitmasks] == [1] * 4
-    assert rank.buffer.counts == Counts(fills=4, rows=4)
     allowed = np.flatnonzero(np.unpackbits(rank.masker.bitmasks[-1].view(np.uint8), bitorder="little"))
     assert allowed.tolist() == [A, A + 1]

@@ -84,10 +84,7 @@ class TestLink:
         assert list(dict.fromkeys(done)) == ["worked on", "lost"]
 
     def test_has_a_stack_for_what_a_worker_has_proven(self, path: Path) -> None:
-        """Without a limit of the process's stack, as some sites have it, glibc gives a thread 2 MiB.
-
-        A worker's ends before: test_grammar_workers.py.
-        """
+        """Without a limit of the process's stack, as some sites have it, glibc gives a thread 2 MiB."""
         schema = grammars.references_in_a_row(2_500)
         with FakeService(path) as service:
             started = [

@@ -4,6 +4,7 @@ from typing import Any
 
 from guided_contract.config import LogitsProcessorConfig
 from guided_engine.ranks.processor_times import StepTimes
+from guided_engine.ranks.slowness import Stopwatch
 
 MS = 1_000_000
 
@@ -18,9 +19,8 @@ class Played:
             LogitsProcessorConfig(name="ends", factory="a.b:C", on_over_budget="FailRequest"),
             LogitsProcessorConfig(name="reports", factory="a.b:C"),
         ]
-        self.times = StepTimes(
-            configs, 3, self.records.append, wall_ns=lambda: self.wall, cpu_ns=lambda: self.cpu
-        )
+        stopwatch = Stopwatch(wall_ns=lambda: self.wall, cpu_ns=lambda: self.cpu)
+        self.times = StepTimes(configs, 3, self.records.append, stopwatch)
 
     def part(self, *calls: tuple[str, str, int], lost: int = 0) -> None:
         """Have a part of a step with calls (request, processor, milliseconds), without a core for so long."""

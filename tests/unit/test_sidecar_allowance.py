@@ -1,12 +1,12 @@
 """What is taken out of a schema whose sender allows that some of it is not enforced."""
 
-import json
 from typing import Any
 
 import pytest
 
 from guided_contract.errors import ErrorCode, GuidedError
 from guided_sidecar.grammar.compile.allowance import MOST, Allowance
+from guided_sidecar.grammar.compile.reading import WHOLE
 
 NOT = {"not": {"pattern": "a(?=b)"}}
 STRING = {"type": "string"}
@@ -17,10 +17,24 @@ def unsupported(path: str | None) -> GuidedError:
 
 
 def taken(value: Any, path: str, kind: Any = "json") -> tuple[Any, list[str]]:
-    allowance = Allowance(kind, json.dumps(value))
-    text = allowance.without(unsupported(path))
-    assert text is not None
-    return json.loads(text), [one.path for one in allowance.taken]
+    allowance = Allowance(kind, value)
+    allowance.take_out(unsupported(path))
+    assert WHOLE not in allowance.taken
+    return allowance.written, [one.path for one in allowance.taken]
+
+
+def is_whole(allowance: Allowance, path: str | None) -> bool:
+    """Return whether nothing is left to take out after what a path names."""
+    allowance.take_out(unsupported(path))
+    return allowance.taken == [WHOLE]
+
+
+def is_covered(allowance: Allowance, error: GuidedError) -> bool:
+    try:
+        allowance.take_out(error)
+    except GuidedError as raised:
+        return raised is not error
+    return True
 
 
 @pytest.mark.parametrize(
@@ -64,29 +78,34 @@ def test_of_a_structural_tag_only_a_schema_is_weakened() -> None:
     }
     left, told = taken(tag, "$.structures[0].schema.pattern", "structural_tag")
     assert (left["structures"][0]["schema"], told) == (STRING, ["$.structures[0].schema.pattern"])
-    allowance = Allowance("structural_tag", json.dumps(tag))
-    assert allowance.without(unsupported("$.structures[0].begin")) is None
+    assert is_whole(Allowance("structural_tag", tag), "$.structures[0].begin")
 
 
-def test_what_is_no_keyword_or_comes_again_is_left_to_vllms_own_compile() -> None:
-    allowance = Allowance("json", json.dumps({**STRING, **NOT}))
-    assert allowance.without(unsupported("$")) is None
-    assert allowance.without(unsupported(None)) is None
-    assert allowance.without(unsupported("$.not")) is not None
-    assert allowance.without(unsupported("$.not")) is None
-    assert Allowance("regex", "a").without(unsupported("$.not")) is None
-    many = Allowance("json", json.dumps({"properties": {f"a{n}": NOT for n in range(MOST + 1)}}))
-    texts = [many.without(unsupported(f"$.properties.a{n}.not")) for n in range(MOST + 1)]
-    assert all(texts[:-1])
-    assert texts[-1] is None
+@pytest.mark.parametrize("path", ["$", None])
+def test_what_is_no_keyword_is_left_to_vllms_own_compile(path: str | None) -> None:
+    allowance = Allowance("json", {**STRING, **NOT})
+    assert not is_whole(allowance, "$.not")
+    assert is_whole(allowance, path)
+    assert allowance.written == {**STRING, **NOT}
+    assert is_whole(Allowance("regex", "a"), "$.not")
+
+
+def test_what_comes_again_is_left_to_vllms_own_compile_and_so_is_much() -> None:
+    allowance = Allowance("json", {**STRING, **NOT})
+    assert not is_whole(allowance, "$.not")
+    assert is_whole(allowance, "$.not")
+    assert not is_covered(allowance, unsupported("$.not"))
+    named = Allowance("json", {"properties": {"a": STRING}})
+    assert [is_whole(named, "$.properties.a") for _ in range(3)] == [False, False, True]
+    many = Allowance("json", {"properties": {f"a{n}": NOT for n in range(MOST + 1)}})
+    assert [is_whole(many, f"$.properties.a{n}.not") for n in range(MOST + 1)] == [False] * MOST + [True]
 
 
 def test_a_broken_schema_a_limit_and_a_librarys_options_are_not_allowed() -> None:
-    allowance = Allowance("json", json.dumps(NOT))
-    assert allowance.covers(unsupported("$.not"))
-    assert not allowance.covers(unsupported("$.properties.a['x-guidance']"))
+    allowance = Allowance("json", {**STRING, **NOT})
+    assert not is_covered(allowance, unsupported("$.properties.a['x-guidance']"))
     for code in set(ErrorCode) - {ErrorCode.GRAMMAR_UNSUPPORTED}:
-        assert not allowance.covers(GuidedError(code, "no", path="$.not"))
-    allowance.without(unsupported("$.not"))
-    assert allowance.covers(GuidedError(ErrorCode.GRAMMAR_INVALID, "no value is left"))
-    assert allowance.covers(GuidedError(ErrorCode.GRAMMAR_DEAD_END, "no value is left"))
+        assert not is_covered(allowance, GuidedError(code, "no", path="$.not"))
+    assert is_covered(allowance, unsupported("$.not"))
+    for code in (ErrorCode.GRAMMAR_INVALID, ErrorCode.GRAMMAR_DEAD_END):
+        assert is_covered(allowance, GuidedError(code, "no value is left", path="$.type"))

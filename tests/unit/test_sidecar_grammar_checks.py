@@ -14,7 +14,6 @@ from guided_grammar.json_schema.subschemas import ROOT, JsonPath
 from guided_sidecar.grammar import worker_errors
 from guided_sidecar.grammar.compile import reading, routing
 from guided_sidecar.grammar.schema import patterns, schema
-from guided_sidecar.grammar.worker_messages import Job
 
 DRAFT_4 = "http://json-schema.org/draft-04/schema#"
 
@@ -142,7 +141,7 @@ def test_faults_inside_a_tag_are_told_by_their_paths_there() -> None:
     inner = {"properties": {"a": {"type": "strng"}, "b": {"minLength": -1}}}
     tag = {"format": {"type": "json_schema", "json_schema": inner}}
     with pytest.raises(GuidedError) as refusal:
-        reading.read(_job(tag, "structural_tag"))
+        reading.read("structural_tag", tag)
     paths = [line.partition(": ")[0] for line in refusal.value.message.split("\n")]
     at = "$.format.json_schema.properties"
     assert paths == [f"{at}.a.type", f"{at}.b.minLength"]
@@ -204,7 +203,3 @@ def test_what_is_within_is_what_a_walk_meets() -> None:
 )
 def test_a_death_is_told_in_words(status: int | None, words: str) -> None:
     assert str(worker_errors.WorkerDiedError(status, "")) == words
-
-
-def _job(value: Any, kind: Kind = "json") -> Job:
-    return Job(key="k", kind=kind, spec=json.dumps(value), backends=["xgrammar"], timeout_s=1, memory_bytes=1)

@@ -8,15 +8,8 @@ import pytest
 
 from guided_contract.errors import GuidedError
 from guided_sidecar.grammar.compile import reading
-from guided_sidecar.grammar.worker_messages import Job
 
 DRAFT_4 = "http://json-schema.org/draft-04/schema#"
-
-
-def _job(value: Any) -> Job:
-    return Job(
-        key="k", kind="json", spec=json.dumps(value), backends=["xgrammar"], timeout_s=1, memory_bytes=1
-    )
 
 
 def test_what_stands_below_no_keyword_is_checked_once_and_as_quickly(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -24,11 +17,11 @@ def test_what_stands_below_no_keyword_is_checked_once_and_as_quickly(monkeypatch
     parts = {"a": {"properties": {"b": {"$ref": "#/components/schemas/b"}}}, "b": {"type": "string"}}
     text = {"$ref": "#/components/schemas/a", "components": {"schemas": parts}}
     monkeypatch.setattr(jsonschema.Draft202012Validator, "iter_errors", lambda *_: pytest.fail("asked"))
-    assert reading.read(_job(text)).schemas
+    assert reading.read("json", text).schemas
     monkeypatch.undo()
     parts["b"]["type"] = "strng"
     with pytest.raises(GuidedError, match='"strng" is not a JSON type') as refusal:
-        reading.read(_job(text))
+        reading.read("json", text)
     assert refusal.value.path == "$.components.schemas.b.type"
     assert refusal.value.code == "grammar_invalid"
 
@@ -58,9 +51,9 @@ def test_what_stands_below_no_keyword_is_a_schema_of_its_roots_dialect(
     judge = jsonschema.validators.validator_for(text, default=jsonschema.Draft202012Validator)
     own = {keyword: value for keyword, value in part.items() if keyword != "$schema"}
     if judge(judge.META_SCHEMA).is_valid(own):
-        assert reading.read(_job(text)).schemas
+        assert reading.read("json", text).schemas
     else:
         with pytest.raises(GuidedError) as refusal:
-            reading.read(_job(text))
+            reading.read("json", text)
         assert refusal.value.path is not None
         assert refusal.value.path.startswith("$.components.a")

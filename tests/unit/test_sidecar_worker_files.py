@@ -20,7 +20,7 @@ class Talks:
             os.write(2, bytes(1 << 20))
 
 stream, stderr = int(sys.argv[1]), int(sys.argv[2])
-worker.run(socket.socket(fileno=stream), stderr, Talks(), worker.Limits(10, 1))
+worker.run(socket.socket(fileno=stream), stderr, Talks(), 10)
 """
 
 

@@ -26,14 +26,6 @@ _PROBED_WORDS: Final = 32
 
 
 @dataclass(slots=True)
-class Counts:
-    """What a buffer has done: fills (one a step), and rows filled."""
-
-    fills: int = 0
-    rows: int = 0
-
-
-@dataclass(slots=True)
 class _Slot:
     """Memory for one step's masks, and what waits until the device has read it."""
 
@@ -79,7 +71,6 @@ class BitmaskBuffer:
     """
 
     def __init__(self, rows: int, vocab_size: int, backends: Mapping[Backend, GrammarBackend]) -> None:
-        self.counts = Counts()
         self.waits = _waits()
         self._rows = rows
         self._words = words(vocab_size)
@@ -103,8 +94,6 @@ class BitmaskBuffer:
             by_backend.setdefault(walk.matcher.backend, []).append(walk)
         for backend, of_backend in by_backend.items():
             self._fill_backend(backend, of_backend, bitmask)
-        self.counts.fills += 1
-        self.counts.rows += rows
         return bitmask[:rows], (time.perf_counter_ns() - start_ns) // rows
 
     def handed_over(self, wait: Callable[[], None]) -> None:

@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-import numpy as np
-import numpy.typing as npt
+from guided_grammar.masks import Bitmask, allows
 
 
 class Rule(Protocol):
@@ -15,7 +14,7 @@ class Rule(Protocol):
     def advance(self, where: Any, token: int) -> Any:
         """Return the state after a token that the grammar allows; None: forbidden, as far as known here."""
 
-    def restrict(self, row: npt.NDArray[np.int32], where: Any) -> None:
+    def restrict(self, row: Bitmask, where: Any) -> None:
         """Clear what the rule forbids from one mask row, [ceil(vocabulary / 32)] int32."""
 
 
@@ -45,7 +44,7 @@ class CountedText:
             wheres = after
         return len(drafts)
 
-    def restrict(self, rows: npt.NDArray[np.int32], drafts: Sequence[int]) -> int:
+    def restrict(self, rows: Bitmask, drafts: Sequence[int]) -> int:
         """Clear the tokens that would break a rule; return how many leading drafts keep the rules.
 
         `rows` are [rows, ceil(vocabulary / 32)] int32, filled: row 0 is the next token's, row i + 1 the one
@@ -54,12 +53,12 @@ class CountedText:
         wheres = self._wheres
         for index, row in enumerate(rows):
             draft = drafts[index] if index < len(drafts) else None
-            was_allowed = draft is not None and _allows(row, draft)
+            was_allowed = draft is not None and allows(row, draft)
             for rule, where in zip(self._rules, wheres, strict=True):
                 rule.restrict(row, where)
             if draft is not None:
                 after = self._after(wheres, draft)
-                if after is None or (was_allowed and not _allows(row, draft)):
+                if after is None or (was_allowed and not allows(row, draft)):
                     return index
                 wheres = after
         return len(drafts)
@@ -76,7 +75,3 @@ class CountedText:
                 return None
             after.append(one)
         return after
-
-
-def _allows(row: npt.NDArray[np.int32], token: int) -> bool:
-    return bool(row[token >> 5] >> (token & 31) & 1)

@@ -23,12 +23,7 @@ def fill_walks(walks: Sequence[Walk[Any]], bitmask: Bitmask, fill: Fill) -> None
         if walk.filled < walk.rows:
             if walk.matcher.is_terminated():
                 walk.valid = len(walk.drafts)
-            _allow_rest(walk, bitmask)
-
-
-def _allow_rest(walk: Walk[Any], bitmask: Bitmask) -> None:
-    """Let the rows that are not filled allow everything."""
-    bitmask[walk.row + walk.filled : walk.end] = FULL_MASK
+            bitmask[walk.row + walk.filled : walk.end] = FULL_MASK
 
 
 def _restrict(walks: Sequence[Walk[Any]], bitmask: Bitmask) -> None:

@@ -15,7 +15,6 @@ from guided_contract.errors import ErrorCode
 from guided_contract.records import AnyRecord
 from guided_contract.wire import Failed
 from guided_engine.processors.registry import Registry
-from guided_engine.ranks import end_reasons
 from guided_engine.ranks.agreement import Agreement
 from guided_engine.ranks.arrivals import Arrivals, RankTraits
 from guided_engine.ranks.bitmasks import BitmaskBuffer
@@ -54,7 +53,7 @@ class RankGuide:
         self._bitmasks = bitmasks
         self.waits = bitmasks.waits
         self._stopwatch = Stopwatch()
-        self._times = StepTimes(registry.configs, traits.rank, send)
+        self._times = StepTimes(registry.configs, traits.rank, send, self._stopwatch)
         self._arrivals = Arrivals(traits, loaded_grammars, registry, self.waits, self._stopwatch, self._times)
         self._send = send
         consensus = traits.consensus
@@ -133,8 +132,7 @@ class RankGuide:
         for step, read, read_faults in pending:
             sampled = list(read())  # it waits; until then nothing is known of faults
             faults = read_faults()
-            self._stopwatch.mark()  # waiting for a device may take CPU time
-            self._times.begin()
+            self._times.begin()  # anew: waiting for a device may take CPU time
             for request_id, tokens in sampled:
                 sequence = self._sequences.get(request_id)
                 if sequence is None or step < sequence.since_step or not tokens:
@@ -261,7 +259,7 @@ class RankGuide:
         if (sequence := self._sequences.get(request_id)) is None:
             return
         # `is_idle`, no other one goes on: the engine core has read its last tokens, or dropped them.
-        if (is_idle and not end_reasons.is_known(sequence)) or sequence.processors is not None:
+        if (is_idle and sequence.known_end is None) or sequence.processors is not None:
             self.settle()
         del self._sequences[request_id]
         self._tell_failure(sequence)
@@ -269,8 +267,7 @@ class RankGuide:
             self._times.tell()
         if (ticket := sequence.ticket) is not None:
             text = partial(self._loaded_grammars.text, ticket.backend, sequence.accepted)
-            end = end_reasons.of(sequence, text)
-            self._send(sequence.record(ticket, end))
+            self._send(sequence.record(ticket, text))
         sequence.release()
 
     def _tell_failure(self, sequence: GuidedSequence) -> None:

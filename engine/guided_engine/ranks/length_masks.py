@@ -7,17 +7,18 @@ only if that string could break a bound.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, Self
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from guided_contract.counting import NOTHING, Position
 from guided_engine.ranks.token_lengths import TokenTable
+from guided_engine.ranks.token_rows import row_of, tokens_of
 from guided_grammar.bounds import BETWEEN, OUTSIDE, TEXT, Bounds, Where, scan
+from guided_grammar.masks import FULL_MASK, Bitmask, forbid
 
-_MOST_VERDICTS: Final = 256  # places of a grammar where tokens that open strings have been followed
+_MOST_PLACES: Final = 256  # of a grammar where tokens that open strings have been followed
 
 
 class CountedGrammar:
@@ -27,10 +28,12 @@ class CountedGrammar:
         self.bounds = Bounds(positions)
         self.start = self.bounds.start
         self.table = table
-        self._smallest_maximum = min(self.bounds.maxima)
-        self._largest_minimum = max(self.bounds.minima)
-        self._suspects: dict[int, _Bits] = {}
-        self._verdicts: dict[tuple[int, int, bytes, Any], _Verdicts] = {}
+        # By the words of a row that hold them, and their bits there.
+        self._between = self._suspects(BETWEEN)
+        self._outside = self._suspects(OUTSIDE)
+        self._inside = self._suspects(TEXT)
+        # By place: those that are not followed yet, and those that may follow, as bits of these words.
+        self._followed: dict[tuple[int, int, bytes, Any], tuple[Bitmask, Bitmask]] = {}
 
     def advance(self, where: Where, token: int) -> Where | None:
         """Return where the text stands after the token id `token`; None if it breaks a bound."""
@@ -45,7 +48,7 @@ class CountedGrammar:
             else None
         )
 
-    def restrict(self, row: npt.NDArray[np.int32], where: Where) -> None:
+    def restrict(self, row: Bitmask, where: Where) -> None:
         """Clear the tokens that would break a bound from one mask row, [ceil(vocabulary / 32)] int32."""
         mode, characters, position, _, _ = where
         table = self.table
@@ -58,39 +61,39 @@ class CountedGrammar:
                 # No token closes a string of more characters than the longest token has.
                 mask = table.not_closing_before(mode, min(missing, table.longest(mode) + 1))
                 np.bitwise_and(row, mask, out=row)
-        if mode not in self._suspects:
-            self._suspects[mode] = self._find_suspects(mode)
-        if self._suspects[mode].words.size:
-            self._restrict_suspects(row, where)
+        words, bits = self._between if mode == BETWEEN else self._outside if mode == OUTSIDE else self._inside
+        if words.size:
+            self._restrict_suspects(row, where, words, bits)
 
-    def _find_suspects(self, mode: int) -> "_Bits":
-        """Return the tokens that open, in this mode, a string that could break some bound of the grammar."""
-        begun = self.bounds.begun_by(self.table.quoting, mode)
-        if mode == BETWEEN:
-            return _Bits.of(begun)
-        openers = self.table.openers(mode)
-        could = (openers.longest > self._smallest_maximum) | (openers.shortest < self._largest_minimum)
-        return _Bits.of([*{*openers.tokens[could].tolist(), *begun}])
+    def _suspects(self, mode: int) -> tuple[npt.NDArray[np.intp], Bitmask]:
+        """Return the tokens that may open, in this mode, a string that breaks some bound of the grammar."""
+        table, bounds = self.table, self.bounds
+        found = bounds.begun_by(table.quoting, mode)
+        if mode != BETWEEN:
+            found += table.opening(min(bounds.maxima), max(bounds.minima), is_inside=mode == TEXT)
+        row = row_of(found, len(table.tokens))
+        words = np.flatnonzero(row)
+        return words, row[words]
 
-    def _restrict_suspects(self, row: npt.NDArray[np.int32], where: Where) -> None:
+    def _restrict_suspects(
+        self, row: Bitmask, where: Where, words: npt.NDArray[np.intp], bits: Bitmask
+    ) -> None:
         """Follow the suspects that the row allows, each once at each place, and take out those that break."""
         mode, _, position, name, frame = where
         key = mode, position, name, frame
-        verdicts = self._verdicts.get(key)
-        if verdicts is None:
-            if len(self._verdicts) >= _MOST_VERDICTS:
-                self._verdicts.clear()
-            suspects = self._suspects[mode]
-            verdicts = self._verdicts[key] = _Verdicts(suspects.bits.copy(), np.zeros_like(suspects.bits))
-        words = self._suspects[mode].words
-        unknown = row[words] & verdicts.unknown
-        if unknown.any():
-            verdicts.unknown &= ~unknown
-            for index in np.flatnonzero(unknown).tolist():
-                tokens = _tokens(int(words[index]), int(unknown[index]))
-                broken = [t for t in tokens if not self._opens_well(where, self.table.tokens[t])]
-                verdicts.broken[index] |= _Bits.of(broken).bits.sum(dtype=np.int32)
-        row[words] &= ~verdicts.broken
+        followed = self._followed.get(key)
+        if followed is None:
+            if len(self._followed) >= _MOST_PLACES:
+                self._followed.clear()
+            followed = self._followed[key] = bits.copy(), np.full_like(bits, FULL_MASK)
+        unknown, allowed = followed
+        asked = row[words] & unknown
+        if asked.any():
+            unknown &= ~asked
+            for at in tokens_of(asked):
+                if not self._opens_well(where, self.table.tokens[int(words[at >> 5]) * 32 + (at & 31)]):
+                    forbid(allowed, at)
+        row[words] &= allowed
 
     def _opens_well(self, where: Where, token: bytes) -> bool:
         if where.mode >= TEXT:  # this string's own characters are counted above, and change with every token
@@ -98,30 +101,3 @@ class CountedGrammar:
             mode = OUTSIDE if where.frame else BETWEEN
             where, token = Where(mode, 0, NOTHING, b"", where.frame), token[end:]
         return self.bounds.advance(where, token) is not None
-
-
-class _Bits(NamedTuple):
-    """A set of tokens, as the words of a row that hold them, and their bits there."""
-
-    words: npt.NDArray[np.intp]
-    bits: npt.NDArray[np.int32]
-
-    @classmethod
-    def of(cls, tokens: Sequence[int]) -> Self:
-        found: dict[int, int] = {}
-        for token in tokens:
-            found[token >> 5] = found.get(token >> 5, 0) | 1 << (token & 31)
-        words = np.fromiter(found.keys(), dtype=np.intp, count=len(found))
-        return cls(words, np.fromiter(found.values(), dtype=np.uint32, count=len(found)).view(np.int32))
-
-
-@dataclass(slots=True)
-class _Verdicts:
-    """What is known of the suspects at one place, in the suspects' words."""
-
-    unknown: npt.NDArray[np.int32]
-    broken: npt.NDArray[np.int32]
-
-
-def _tokens(word: int, bits: int) -> list[int]:
-    return [word * 32 + bit for bit in range(32) if bits >> bit & 1]

@@ -210,24 +210,24 @@ class GuidedSequence:
         return self.matcher is not None and not self.matcher.is_terminated()
 
     @property
-    def is_completed(self) -> bool:
-        """Return whether its grammar came to its end."""
-        return self.matcher is not None and self.matcher.is_terminated()
-
-    @property
-    def is_stopped(self) -> bool:
-        """Return whether a stop token was sampled, not behind all that it may have."""
+    def known_end(self) -> EndReason | None:
+        """Return how it ended, as far as those of its tokens show that it may have."""
+        if self.matcher is not None and self.matcher.is_terminated():
+            return "completed"
         most = None if math.isinf(self.max_tokens) else int(self.max_tokens)
-        return not self.stop_tokens.isdisjoint(self.accepted[:most])
+        if not self.stop_tokens.isdisjoint(self.accepted[:most]):
+            return "stopped"
+        return "length" if len(self.accepted) >= self.max_tokens else None
 
-    @property
-    def is_full(self) -> bool:
-        """Return whether it has all the tokens that it may have."""
-        return len(self.accepted) >= self.max_tokens
+    def record(self, ticket: Ticket, text: Callable[[], bytes]) -> Decode:
+        """Return the telemetry record of a guided sequence that ends now; `text` returns what was generated.
 
-    def record(self, ticket: Ticket, end: EndReason) -> Decode:
-        """Return the telemetry record of a guided sequence that ends now, for that reason or its own."""
-        tally = self.tally
+        The API server finds stop strings, and aborts the request as if its client had gone.
+        """
+        tally, end = self.tally, self.known_end
+        if end is None:
+            said = text() if self.stop_texts else b""
+            end = "stopped" if any(stop.encode() in said for stop in self.stop_texts) else "aborted"
         return Decode(
             request_id=self.request_id,
             traceparent=ticket.traceparent,
@@ -247,7 +247,7 @@ class GuidedSequence:
             drafts_accepted=tally.drafts_accepted,
             drafts_forbidden=tally.drafts_forbidden,
             takes_drafts=self.takes_drafts,
-            end_reason=self.failure or ("completed" if self.is_completed else end),
+            end_reason=self.failure or end,
         )
 
     def _restart(self, kept: int) -> None:

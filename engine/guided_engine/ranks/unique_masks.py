@@ -7,18 +7,16 @@ clear. The few that do more than that, as `0,1,`, are followed byte by byte.
 import codecs
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from guided_contract.counting import Position
+from guided_engine.ranks.token_rows import row_of, tokens_of
 from guided_grammar.bounds import OUTSIDE, TEXT, scan
-from guided_grammar.masks import words
+from guided_grammar.masks import Bitmask, forbid
 from guided_grammar.unique_items import Place, UniqueItems, value
-
-_Mask = npt.NDArray[np.int32]  # [ceil(vocabulary / 32)]
 
 _UNREADABLE: Final = "\ufffd"  # what a client sees for bytes that are no UTF-8
 _ENDS_NUMBER: Final = re.compile(rb"[,\]\s]")
@@ -43,15 +41,16 @@ class ItemTable:
     """
 
     def __init__(self, tokens: Sequence[bytes], vocab_size: int) -> None:
-        self.tokens = tokens
-        self._words = words(vocab_size)
+        self.tokens = tokens[: vocab_size + -vocab_size % 32]
+        some = [index for index, token in enumerate(self.tokens) if b'"' in token]
         self.closing: dict[bytes, list[int]] = {}
-        quoting = [index for index, token in enumerate(tokens) if b'"' in token]
-        self.in_text = self._row(index for index in quoting if self._is_more(index))
-        self.quoting = self._row(quoting)
-        self.whole = self._row(index for index, token in enumerate(tokens) if _WHOLE.search(token))
-        self.going_on = ~self._row(i for i, token in enumerate(tokens) if _ENDS_NUMBER.match(token))
-        self.open_array = self._row(index for index, token in enumerate(tokens) if _ARRAY.search(token))
+        self.in_text = row_of((index for index in some if self._is_more(index)), vocab_size)
+        self.quoting = row_of(some, vocab_size)
+        self.whole, ends, self.open_array = (
+            row_of((index for index, token in enumerate(tokens) if find(token)), vocab_size)
+            for find in (_WHOLE.search, _ENDS_NUMBER.match, _ARRAY.search)
+        )
+        self.going_on = ~ends
 
     def _is_more(self, index: int) -> bool:
         """Note what a token adds to a string that it closes; True: that does not say all that it does."""
@@ -68,11 +67,6 @@ class ItemTable:
         self.closing.setdefault(added, []).append(index)
         return _WHOLE.search(rest) is not None
 
-    def _row(self, some: Iterable[int]) -> _Mask:
-        bits = np.zeros(self._words * 32, dtype=np.bool_)
-        bits[[index for index in some if index < len(bits)]] = True
-        return np.packbits(bits, bitorder="little").view(np.int32)
-
 
 class UniqueRule:
     """The arrays of one grammar whose items differ, shared by all of its sequences; see counted_text.Rule."""
@@ -86,7 +80,7 @@ class UniqueRule:
         """Return where the text stands after the token id `token`; None if it ends an item that is there."""
         return self._items.advance(place, self._table.tokens[token])
 
-    def restrict(self, row: _Mask, place: Place) -> None:
+    def restrict(self, row: Bitmask, place: Place) -> None:
         """Clear the tokens that would end an item which is there from one mask row."""
         table, (where, seen, text) = self._table, place
         if not self._items.is_inside(where):
@@ -98,7 +92,8 @@ class UniqueRule:
             if text and value(text) in seen:
                 np.bitwise_and(row, table.going_on, out=row)
 
-    def _restrict_string(self, row: _Mask, place: Place) -> None:
+    def _restrict_string(self, row: Bitmask, place: Place) -> None:
+        """Clear the tokens that would complete the string to one that is in the array."""
         table, (where, seen, text) = self._table, place
         if where.mode != TEXT or any(_UNREADABLE in item for item in seen if isinstance(item, str)):
             self._follow(row, place, table.quoting)
@@ -110,17 +105,14 @@ class UniqueRule:
         for item in seen:
             if isinstance(item, str) and item.startswith(begun):
                 rest = item[len(begun) :].encode(errors="surrogatepass")
-                if rest.startswith(cut):  # what would make the string one that is there
+                if rest.startswith(cut):
                     for token in table.closing.get(rest[len(cut) :], ()):
-                        _clear(row, token)
+                        forbid(row, token)
 
-    def _follow(self, row: _Mask, place: Place, some: _Mask) -> None:
-        found = row & some
-        for word in np.flatnonzero(found).tolist():
-            bits = int(found[word])
-            for bit in range(32):
-                if bits >> bit & 1 and self.advance(place, word * 32 + bit) is None:
-                    _clear(row, word * 32 + bit)
+    def _follow(self, row: Bitmask, place: Place, some: Bitmask) -> None:
+        for token in tokens_of(row & some):
+            if self.advance(place, token) is None:
+                forbid(row, token)
 
 
 def _read(text: bytes) -> tuple[str, bytes]:
@@ -128,8 +120,3 @@ def _read(text: bytes) -> tuple[str, bytes]:
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     written = decoder.decode(text)
     return json.loads(written + '"', strict=False), decoder.getstate()[0]
-
-
-def _clear(row: _Mask, token: int) -> None:
-    if token >> 5 < row.size:
-        row[token >> 5] &= ~np.uint32(1 << (token & 31)).view(np.int32)

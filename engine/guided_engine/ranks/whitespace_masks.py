@@ -11,17 +11,14 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from guided_grammar.masks import words
+from guided_engine.ranks.token_rows import packed
+from guided_grammar.masks import Bitmask, allows, words
 
 OUTSIDE, STRING, ESCAPE = range(3)  # where a text stands: between strings, in one, behind its backslash
 
-_Mask = npt.NDArray[np.int32]  # [ceil(vocabulary / 32)]
 _SPACE: Final = b" \t\n\r"
-_QUOTE: Final = ord('"')
-_OUTSIDE: Final = re.compile(rb'[ \t\n\r]+|"|[^ \t\n\r"]+')
-_IN_STRING: Final = re.compile(rb'(?:[^"\\]|\\.)*', re.DOTALL)
+_QUOTE, _BACKSLASH = b'"\\'
 # Letters that no JSON has outside of strings: where a grammar takes none of them, white space is structure.
 _NEVER_JSON: Final = tuple(bytes([letter]) for letter in b"zqjxkwvy")
 # Where one of these may follow, white space is not all that can; which spares a look at the whole row.
@@ -53,30 +50,25 @@ class SpaceTable:
             mode: [number for number in some if _follow(mode, 0, tokens[number])[1] > most]
             for mode in (OUTSIDE, STRING, ESCAPE)
         }
-        self._masks: dict[Run, _Mask | None] = {}
+        self.mask = functools.cache(self._mask)
         self.follow = functools.lru_cache(1 << 16)(self._follow)
         known = {token: number for number, token in enumerate(tokens) if len(token) == 1}
         self.letters = [known[token] for token in _NEVER_JSON if token in known][:2]
         self.structure = [known[token] for token in _STRUCTURE if token in known]
-
-    def mask(self, run: Run) -> _Mask | None:
-        """Return the tokens that keep the bound where a text stands; None: all do."""
-        if run not in self._masks:
-            self._masks[run] = self._made(run)
-        return self._masks[run]
 
     def _follow(self, mode: int, length: int, token: int) -> Run | None:
         """Return where a text stands after a token (its id); None: a run got too long."""
         run, longest = _follow(mode, length, self.tokens[token])
         return run if longest <= self.most else None
 
-    def _made(self, run: Run) -> _Mask | None:
+    def _mask(self, run: Run) -> Bitmask | None:
+        """Return the tokens that keep the bound where a text stands; None: all do."""
         allowed = np.ones(self._words * 32, dtype=np.bool_)
         if run.mode == OUTSIDE:
             count = min(len(self._leading), len(allowed))
             allowed[:count] = self._leading[:count] <= self.most - run.length
         allowed[[token for token in self._within[run.mode] if token < len(allowed)]] = False
-        return None if allowed.all() else np.packbits(allowed, bitorder="little").view(np.int32)
+        return None if allowed.all() else packed(allowed)
 
 
 class BoundedSpace:
@@ -91,7 +83,7 @@ class BoundedSpace:
         """Return where a text stands after a token that its grammar allows; None: a run got too long."""
         return self._table.follow(run.mode, run.length, token)
 
-    def restrict(self, row: _Mask, run: Run) -> None:
+    def restrict(self, row: Bitmask, run: Run) -> None:
         """Clear the tokens with too long a run from one mask row."""
         mask = self._table.mask(run)
         if mask is not None:
@@ -116,42 +108,27 @@ class BoundedSpaceInTags:
         rest = text.rstrip(_SPACE)
         return Run(OUTSIDE, len(text) - len(rest) + (0 if rest else run.length))
 
-    def restrict(self, row: _Mask, run: Run) -> None:
+    def restrict(self, row: Bitmask, run: Run) -> None:
         """Clear the tokens with too long a run from one mask row, where a text stands in structure."""
         table = self._table
         mask = table.mask(Run(OUTSIDE, min(run.length, table.most)))
-        if mask is None or not table.letters or _allows_one(row, table.letters):
+        if mask is None or not table.letters or any(allows(row, token) for token in table.letters):
             return
-        if _allows_one(row, table.structure) or (row & mask).any():
+        if any(allows(row, token) for token in table.structure) or (row & mask).any():
             np.bitwise_and(row, mask, out=row)
-
-
-def _allows_one(row: _Mask, tokens: Sequence[int]) -> bool:
-    return any(row.item(token >> 5) >> (token & 31) & 1 for token in tokens)
 
 
 def _follow(mode: int, length: int, token: bytes) -> tuple[Run, int]:
     """Return where a text stands after a token, and the longest run on the way, what was there included."""
-    at = longest = 0
-    while at < len(token):
-        begin = at
+    longest = 0
+    for byte in token:
         if mode == ESCAPE:
-            mode, at = STRING, at + 1
+            mode = STRING
         elif mode == STRING:
-            at = _end(_IN_STRING, token, at)
-            if at < len(token):
-                mode, at = (OUTSIDE if token[at] == _QUOTE else ESCAPE), at + 1
+            mode = OUTSIDE if byte == _QUOTE else ESCAPE if byte == _BACKSLASH else STRING
+        elif byte in _SPACE:
+            length += 1
+            longest = max(longest, length)
         else:
-            at = _end(_OUTSIDE, token, at)
-            if token[begin] in _SPACE:
-                length += at - begin
-                longest = max(longest, length)
-            else:
-                mode, length = (STRING if token[begin] == _QUOTE else OUTSIDE), 0
+            mode, length = (STRING if byte == _QUOTE else OUTSIDE), 0
     return Run(mode, length), longest
-
-
-def _end(pattern: re.Pattern[bytes], token: bytes, at: int) -> int:
-    found = pattern.match(token, at)
-    assert found is not None
-    return found.end()

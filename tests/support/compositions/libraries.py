@@ -10,7 +10,7 @@ import numpy as np
 
 from guided_contract import wire
 from guided_contract.backends import NAMES
-from guided_contract.config import CompileConfig, PodConfig
+from guided_contract.config import PodConfig
 from guided_contract.wire import Backend
 from guided_engine.ranks.loaded_grammars import LoadedGrammars
 from guided_grammar.backend import Threads
@@ -18,7 +18,6 @@ from guided_grammar.matching import MatcherError
 from guided_grammar.registry import Backends
 from guided_sidecar.grammar.compile import vocabulary
 from guided_sidecar.grammar.compile.compilation import Compiler
-from guided_sidecar.grammar.schema import limits
 from guided_sidecar.grammar.worker_messages import Job
 
 if TYPE_CHECKING:
@@ -144,7 +143,7 @@ class Compilers:
         guided_contract.errors.GuidedError
             It is refused.
         """
-        spec = limits.canonical("json", json.dumps(schema), CompileConfig())
+        spec = json.dumps(schema)
         key = hashlib.sha256(f"{backend}{spec}".encode()).hexdigest()
         done = self._compiler.run(
             Job(

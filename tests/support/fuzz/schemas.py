@@ -76,23 +76,24 @@ def run(data: bytes) -> None:
     kind = _KINDS[data[0] % len(_KINDS)] if data else "json"
     text = data[1:].decode(errors="surrogateescape")
     try:
-        spec = limits.canonical(kind, jobs.taken(kind, text, _MOST_BYTES), _LIMITS)
+        written = limits.parsed(kind, jobs.taken(kind, text, _MOST_BYTES), _LIMITS)
     except GuidedError as error:
         _refuse(error)
         return
-    assert limits.canonical(kind, spec, _LIMITS) == spec
+    spec = written if isinstance(written, str) else json.dumps(written)
+    assert limits.parsed(kind, spec, _LIMITS) == written
     wire.frame(wire.Prepare(id=1, kind=kind, spec=spec, timeout_s=1))
     try:
-        _prepare(kind, spec)
+        _prepare(kind, written)
     except GuidedError as error:
         _refuse(error)
 
 
-def _prepare(kind: Kind, spec: str) -> None:
+def _prepare(kind: Kind, written: Any) -> None:
     if kind == "structural_tag":
-        subschemas.with_each_of_tag(json.loads(spec), lambda _, inner: _follow(inner))
+        subschemas.with_each_of_tag(written, lambda _, inner: _follow(inner))
     elif kind == "json":
-        _follow(json.loads(spec))
+        _follow(written)
 
 
 def _follow(parsed: Any) -> None:

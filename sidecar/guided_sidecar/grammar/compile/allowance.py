@@ -7,71 +7,83 @@ from guided_contract.errors import ErrorCode, GuidedError
 from guided_contract.wire import Kind
 from guided_grammar.json_schema import subschemas
 from guided_grammar.json_schema.keywords import KEYWORDS
-from guided_grammar.json_schema.subschemas import JsonPath
+from guided_sidecar.grammar.compile.reading import WHOLE
 from guided_sidecar.grammar.schema import dialect
 from guided_sidecar.grammar.worker_messages import Unenforced, unenforced
 
 MOST: Final = 32  # keywords; a schema with more is compiled as vLLM compiles it
-WHOLE: Final = Unenforced("$", "all")  # of a text of which nothing is promised
-
 _OTHER: Final = "other"
 _NAMED: Final = tuple(keyword for keyword in subschemas.MAPS if keyword != "patternProperties")
 
 
 class Allowance:
-    """What is taken out of one text.
+    """What is left of one text.
 
     Parameters
     ----------
-    kind, spec
-        The grammar, as a job has it.
+    kind, written
+        The grammar, as limits.parsed returns it, which stays as it is.
 
     Attributes
     ----------
+    written
+        What is left of it.
     taken
-        What was taken out.
+        What was taken out; WHOLE alone: nothing, and nothing is promised of it.
     """
 
-    def __init__(self, kind: Kind, spec: str) -> None:
+    def __init__(self, kind: Kind, written: Any) -> None:
+        self.written = self._asked = written
         self.taken: list[Unenforced] = []
-        self._asked: set[str] = set()
-        self._value = json.loads(spec) if kind in ("json", "structural_tag") else None
-        self._schemas: list[tuple[str, Any]] = [("$", self._value)]
-        if kind == "structural_tag":
-            self._schemas = []
-            subschemas.with_each_of_tag(self._value, self._note)
+        self._kind = kind
 
-    def covers(self, error: GuidedError) -> bool:
-        """Return whether a refusal is of what is not enforced, and of no option of one library."""
-        if error.code in {ErrorCode.GRAMMAR_INVALID, ErrorCode.GRAMMAR_DEAD_END}:
-            return bool(self.taken)  # what is left may contradict itself, which nobody wrote
+    def take_out(self, error: GuidedError) -> None:
+        """Take out what a refusal is about; if that is no keyword of a schema in it, promise nothing.
+
+        Raises
+        ------
+        GuidedError
+            That refusal: it is not of what is not enforced, or of an option of one library.
+        """
+        # What is left may contradict itself, which nobody wrote.
+        is_ours = self.taken and error.code in {ErrorCode.GRAMMAR_INVALID, ErrorCode.GRAMMAR_DEAD_END}
         is_private = (error.path or "").endswith(subschemas.step("", dialect.PRIVATE))
-        return error.code is ErrorCode.GRAMMAR_UNSUPPORTED and not is_private
+        is_allowed = is_ours or (error.code is ErrorCode.GRAMMAR_UNSUPPORTED and not is_private)
+        if WHOLE in self.taken or not is_allowed:
+            raise error
+        if not self._is_taken(error.path):
+            self.written, self.taken = self._asked, [WHOLE]
 
-    def without(self, error: GuidedError) -> str | None:
-        """Return the text without what a refusal is about, None if that is no keyword of a schema in it."""
-        path = error.path
-        if path is None or path in self._asked or len(self.taken) >= MOST:
-            return None
-        self._asked.add(path)
-        for at, schema in self._schemas:
+    def _is_taken(self, path: str | None) -> bool:
+        """Take out what has a path, if there is a keyword of a schema."""
+        if path is None or len(self.taken) >= MOST:
+            return False
+        if self.written is self._asked:
+            self.written = json.loads(json.dumps(self._asked))
+        for at, schema in self._schemas():
             steps = list(_steps(schema, "$" + path.removeprefix(at))) if _leads(at, path) else []
             if steps:
                 keyword, taken = _take_out(*steps[-1], "$" + path.removeprefix(at))
                 known = keyword if keyword in KEYWORDS else _OTHER
                 self.taken.append(unenforced(subschemas.below(at, taken), known))
-                return json.dumps(self._value)
-        return None
+                return True
+        return False
 
-    def _note(self, way: JsonPath, schema: Any) -> Any:
-        self._schemas.append((str(way), schema))
-        return schema
+    def _schemas(self) -> list[tuple[str, Any]]:
+        """Return the schemas in what is left, each with its path."""
+        if self._kind == "json":
+            return [("$", self.written)]
+        found: list[tuple[str, Any]] = []
+        if self._kind == "structural_tag":
+            subschemas.with_each_of_tag(self.written, lambda way, one: found.append((str(way), one)))
+        return found
 
 
 def _take_out(place: subschemas.Place, keyword: str, path: str) -> tuple[str, str]:
     """Change a schema so that it does without what has a path; return what that took: keyword and path."""
     schema, own = place.schema, place.at(keyword)
-    named = schema[keyword] if keyword in _NAMED else ()
+    # Whose schema is gone already, the name itself is what is refused: all go with it.
+    named = [name for name, one in schema[keyword].items() if one is not True] if keyword in _NAMED else ()
     if (name := next((name for name in named if subschemas.step(own, name) == path), None)) is not None:
         schema[keyword][name] = True
         return keyword, path

@@ -4,21 +4,29 @@ A schema that was read is valid: what a library does not take of it, the library
 so if Python or another library reads it; of other grammars the library's words tell, and the other one.
 """
 
+import contextlib
+import functools
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from guided_contract.errors import ErrorCode, GuidedError
 from guided_contract.wire import Backend, Kind
+from guided_grammar.backend import Backend as GrammarBackend
+from guided_grammar.backend import BackendError
 from guided_grammar.json_schema import subschemas
 from guided_grammar.json_schema.keywords import CONSTRAINTS
-from guided_sidecar.grammar.compile import heard
+from guided_grammar.registry import library
+from guided_grammar.texts import language
+from guided_sidecar.grammar.compile import heard, routing
 from guided_sidecar.grammar.compile.proof_walk import Fault
 from guided_sidecar.grammar.compile.reading import Grammar
 from guided_sidecar.grammar.schema import patterns
 from guided_sidecar.grammar.schema.faults import fault
 from guided_sidecar.grammar.schema.origins import PARTLY, Form
+from guided_sidecar.grammar.worker_errors import ran_out_of_memory
+from guided_sidecar.grammar.worker_messages import Job
 
 # What a library says of keywords that it does not name, or of which it names others.
 _MEANT: Final = {
@@ -31,44 +39,94 @@ _LIMIT: Final = ("support", "Unimplemented", "ignored")
 _WIDE: Final = frozenset(["anyOf", "enum", "patternProperties", "properties"])
 _WORD: Final = re.compile(r"[A-Za-z$]+")
 
-Refuses = Callable[[Kind, str], bool]
 
-
-def explained(
-    grammar: Grammar, backend: Backend, said: str, refuses: Refuses, is_read: Callable[[], bool]
-) -> GuidedError:
-    """Turn a library's refusal into our error.
+class Refusals:
+    """Why libraries refused one grammar, in the order in which they were asked.
 
     Parameters
     ----------
-    said
-        The library's words.
-    refuses
-        Whether the library refuses another text.
-    is_read
-        Whether another library reads the grammar: then it is not broken.
+    backends
+        The libraries, which are asked again for the parts of the grammar and whether others read it.
     """
-    reason = f"{backend}: {heard.plain(said)}"
-    for made in grammar.schemas:
-        text = json.dumps(made.schema)
-        if isinstance(made.schema, dict) and (grammar.kind == "json" or refuses("json", text)):
-            path = _path(made, said)
-            if not any(words in said for words in _EMPTY):
-                return fault(path, reason, ErrorCode.GRAMMAR_UNSUPPORTED)
-            if refuses("json", text):  # and not only with its objects closed
-                return fault(path, "no value meets the schema", ErrorCode.GRAMMAR_DEAD_END)
-            return fault(path, PARTLY, ErrorCode.GRAMMAR_UNSUPPORTED)
-    is_limit = grammar.value is None or any(word in said for word in _LIMIT)
-    if grammar.kind == "regex" and grammar.value is not None:
-        broken = patterns.broken(grammar.value)
-        is_limit = broken is None or is_read()
-        reason = reason if is_limit else f"the regex is broken: {broken}"
-    elif grammar.kind == "grammar":
-        is_limit = is_limit or is_read()
-    code = ErrorCode.GRAMMAR_UNSUPPORTED if is_limit else ErrorCode.GRAMMAR_INVALID
-    if grammar.kind == "structural_tag" and grammar.value is not None:
-        return fault("$" if "structures" in grammar.value else "$.format", reason, code)
-    return GuidedError(code, reason)
+
+    def __init__(self, job: Job, grammar: Grammar, backends: Mapping[Backend, GrammarBackend]) -> None:
+        self._job = job
+        self._grammar = grammar
+        self._backends = backends
+        self._errors: list[GuidedError] = []
+
+    @contextlib.contextmanager
+    def noted(self, backend: Backend) -> Iterator[None]:
+        """Note why a library, or we ourselves, refuse in the block what it makes of the grammar.
+
+        Raises
+        ------
+        GuidedError
+            It says nothing of the grammar.
+        """
+        try:
+            yield
+        except GuidedError as error:
+            if error.entry.retryable:
+                raise
+            self._errors.append(error)
+        except BackendError as refusal:
+            if ran_out_of_memory(str(refusal)):
+                raise GuidedError(ErrorCode.GRAMMAR_COMPILE_MEMORY) from refusal
+            found = self._explained(backend, str(refusal))
+            # Whose language it is knows best what is wrong with a text.
+            text = self._grammar.text()
+            knows = self._job.kind == "grammar" and library(backend).own_language == language(text)
+            self._errors.insert(0 if knows else len(self._errors), found)
+
+    def clearest(self) -> GuidedError:
+        """Return what the developer reads: the first error with a keyword's path, else the first."""
+        first = self._errors[0]
+        # Of a tag as a whole: it says nothing of the schemas in it.
+        if self._job.kind == "structural_tag" and first.path == "$.format":
+            first = routing.missing(self._job.backends, self._grammar) or first
+        found = next((error for error in (first, *self._errors) if error.path not in (None, "$")), first)
+        return functools.reduce(lambda told, made: made.told(told), self._grammar.schemas, found)
+
+    def _explained(self, backend: Backend, said: str) -> GuidedError:
+        """Turn a library's words into our error."""
+        grammar, reason = self._grammar, f"{backend}: {heard.plain(said)}"
+        for made in grammar.schemas:
+            if grammar.kind == "json" or self._is_refused(backend, "json", json.dumps(made.schema)):
+                return self._of_schema(made, backend, said, reason)
+        if grammar.value is None:
+            return GuidedError(ErrorCode.GRAMMAR_UNSUPPORTED, reason)
+        if grammar.kind == "regex":
+            broken = patterns.broken(grammar.value)
+            if broken is None or self._is_read_by_others(backend):
+                return GuidedError(ErrorCode.GRAMMAR_UNSUPPORTED, reason)
+            return GuidedError(ErrorCode.GRAMMAR_INVALID, f"the regex is broken: {broken}")
+        is_limit = any(word in said for word in _LIMIT)
+        if grammar.kind == "grammar":
+            is_limit = is_limit or self._is_read_by_others(backend)
+        code = ErrorCode.GRAMMAR_UNSUPPORTED if is_limit else ErrorCode.GRAMMAR_INVALID
+        if grammar.kind == "structural_tag":
+            return fault("$" if "structures" in grammar.value else "$.format", reason, code)
+        return GuidedError(code, reason)
+
+    def _of_schema(self, made: Form, backend: Backend, said: str, reason: str) -> GuidedError:
+        path = _path(made, said)
+        if not any(words in said for words in _EMPTY):
+            return fault(path, reason, ErrorCode.GRAMMAR_UNSUPPORTED)
+        if self._is_refused(backend, "json", json.dumps(made.schema)):  # and not only with objects closed
+            return fault(path, "no value meets the schema", ErrorCode.GRAMMAR_DEAD_END)
+        return fault(path, PARTLY, ErrorCode.GRAMMAR_UNSUPPORTED)
+
+    def _is_read_by_others(self, backend: Backend) -> bool:
+        others = (one for one in self._backends if one != backend)
+        return any(not self._is_refused(one, self._job.kind, self._grammar.text()) for one in others)
+
+    def _is_refused(self, backend: Backend, kind: Kind, text: str) -> bool:
+        try:
+            heard.compiled(self._backends[backend], kind, text)
+        except BackendError:
+            return True
+        return False
 
 
 def proven(grammar: Grammar, found: Fault) -> GuidedError:
@@ -84,12 +142,15 @@ def proven(grammar: Grammar, found: Fault) -> GuidedError:
 def _widest(grammar: Grammar) -> str:
     """Return the path of the keyword that gives the most alternatives in a grammar's schemas."""
     found = [
-        (len(place.schema[keyword]), made.at(place.at(keyword)))
+        (len(place.schema[keyword]), made, place, keyword)
         for made in grammar.schemas
         for place in subschemas.walk(made.schema)
         for keyword in _WIDE & place.schema.keys()
     ]
-    return max(found, default=(0, "$"))[1]
+    if not found:
+        return "$"
+    _, made, place, keyword = max(found, key=lambda one: one[0])
+    return made.at(place.at(keyword))
 
 
 def _path(made: Form, said: str) -> str:

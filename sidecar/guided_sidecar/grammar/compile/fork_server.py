@@ -12,6 +12,7 @@ import signal
 import socket
 import sys
 import traceback
+from collections.abc import Callable
 from importlib import metadata
 from typing import NoReturn
 
@@ -24,92 +25,7 @@ from guided_sidecar.grammar.capacity import Capacity
 from guided_sidecar.grammar.compile import imports, vocabulary, worker
 from guided_sidecar.grammar.compile.compilation import Compiler
 
-
-class Template:
-    """Forks on request, reaps, reports.
-
-    Parameters
-    ----------
-    control
-        Its end of the packet socket.
-    jobs_per_worker, threads
-        A worker's limits.
-    compiler
-        What every worker inherits, warm.
-    """
-
-    def __init__(
-        self, control: socket.socket, jobs_per_worker: int, threads: int, compiler: Compiler
-    ) -> None:
-        self._control = control
-        self._jobs_per_worker = jobs_per_worker
-        self._threads = threads
-        self._compiler = compiler
-
-    def serve(self) -> None:
-        """Serve until the service closes its end."""
-        woken, wake = os.pipe()
-        os.set_blocking(woken, False)
-        os.set_blocking(wake, False)
-        signal.signal(signal.SIGCHLD, lambda *_: None)
-        signal.set_wakeup_fd(wake)
-        poll = select.poll()
-        poll.register(self._control, select.POLLIN)
-        poll.register(woken, select.POLLIN)
-        while True:
-            for descriptor, _ in poll.poll():
-                if descriptor == woken:
-                    os.read(woken, 4096)
-                    self._reap()
-                elif not self._serve_one():
-                    return
-
-    def _serve_one(self) -> bool:
-        packet = self._control.recv(worker_messages.MAX_PACKET_BYTES)
-        if packet:
-            self._fork()
-        return bool(packet)
-
-    def _fork(self) -> None:
-        ours, theirs = socket.socketpair()
-        stderr = os.memfd_create("stderr", os.MFD_CLOEXEC)
-        pid = os.fork()
-        if pid == 0:
-            self._become_worker(ours, theirs, stderr)
-        theirs.close()
-        pidfd = os.pidfd_open(pid)
-        forked = worker_messages.packet(worker_messages.Forked(pid=pid))
-        socket.send_fds(self._control, [forked], [ours.fileno(), pidfd, stderr])
-        ours.close()
-        os.close(pidfd)
-        os.close(stderr)
-
-    def _become_worker(self, ours: socket.socket, theirs: socket.socket, stderr: int) -> NoReturn:
-        try:
-            signal.set_wakeup_fd(-1)
-            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            self._control.close()
-            ours.close()
-            limits = worker.Limits(self._jobs_per_worker, self._threads)
-            worker.run(theirs, stderr, self._compiler, limits)
-        except BaseException:  # noqa: BLE001 - whatever happens, a worker never returns into the template's loop
-            traceback.print_exc()
-            sys.stderr.flush()
-        finally:
-            os._exit(70)
-
-    def _reap(self) -> None:
-        while True:
-            try:
-                pid, status = os.waitpid(-1, os.WNOHANG | os.WUNTRACED)
-            except ChildProcessError:
-                return
-            if pid == 0:
-                return
-            if os.WIFSTOPPED(status):  # it would keep its job until the deadline, and never say so
-                os.kill(pid, signal.SIGKILL)
-                continue
-            self._control.send(worker_messages.packet(worker_messages.Exited(pid=pid, status=status)))
+Work = Callable[[socket.socket, int], NoReturn]  # a worker's, on its stream and standard error
 
 
 def main() -> None:
@@ -134,7 +50,70 @@ def main() -> None:
         resident_bytes=worker.resident_bytes(),
     )
     control.send(worker_messages.packet(ready))
-    Template(control, configuration.jobs_per_worker, threads, compiler).serve()
+    work: Work = lambda stream, stderr: worker.run(  # noqa: E731 - what every worker inherits, warm
+        stream, stderr, compiler, configuration.jobs_per_worker
+    )
+    _serve(control, work)
+
+
+def _serve(control: socket.socket, work: Work) -> None:
+    """Fork on request, reap and report, until the service closes its end."""
+    woken, wake = os.pipe()
+    os.set_blocking(woken, False)
+    os.set_blocking(wake, False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.set_wakeup_fd(wake)
+    poll = select.poll()
+    poll.register(control, select.POLLIN)
+    poll.register(woken, select.POLLIN)
+    while True:
+        for descriptor, _ in poll.poll():
+            if descriptor == woken:
+                os.read(woken, 4096)
+                _reap(control)
+            elif control.recv(worker_messages.MAX_PACKET_BYTES):
+                _fork(control, work)
+            else:
+                return
+
+
+def _fork(control: socket.socket, work: Work) -> None:
+    ours, theirs = socket.socketpair()
+    stderr = os.memfd_create("stderr", os.MFD_CLOEXEC)
+    pid = os.fork()
+    if pid == 0:
+        try:
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            control.close()
+            ours.close()
+            work(theirs, stderr)
+        except BaseException:  # noqa: BLE001 - whatever happens, a worker never returns into the template's loop
+            traceback.print_exc()
+            sys.stderr.flush()
+        finally:
+            os._exit(70)
+    theirs.close()
+    pidfd = os.pidfd_open(pid)
+    forked = worker_messages.packet(worker_messages.Forked(pid=pid))
+    socket.send_fds(control, [forked], [ours.fileno(), pidfd, stderr])
+    ours.close()
+    os.close(pidfd)
+    os.close(stderr)
+
+
+def _reap(control: socket.socket) -> None:
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG | os.WUNTRACED)
+        except ChildProcessError:
+            return
+        if pid == 0:
+            return
+        if os.WIFSTOPPED(status):  # it would keep its job until the deadline, and never say so
+            os.kill(pid, signal.SIGKILL)
+            continue
+        control.send(worker_messages.packet(worker_messages.Exited(pid=pid, status=status)))
 
 
 def _version(name: str) -> str:

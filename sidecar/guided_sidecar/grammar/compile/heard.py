@@ -49,6 +49,7 @@ _PLAIN: Final = tuple(
         (r"panic: (.{0,80}).*", r"\1"),
         (r"Failed to convert the grammar from GBNF to Lark: ", ""),
         (r"Invalid structural tag error: ", ""),
+        (r"Warning: ", ""),
         (r"Token string resolution requires tokenizer_info", "no special token has this name"),
         (r"(?:not enough|too many) values to unpack.*", "each of the rules is a list of a text and a format"),
         (r"Check failed: \(.*\) is false: ", ""),
@@ -73,7 +74,7 @@ def compiled(backend: Backend, kind: Kind, text: str) -> Compiled:
 
 @contextlib.contextmanager
 def listening() -> Iterator[list[str]]:
-    """Yield a list, in which is after the block what was said in it, the first thing first and shortened.
+    """Yield a list, in which is after the block what was said in it, the first thing first.
 
     Empty: nothing was. Where the block raises, it stays empty. For a process with one thread of Python's.
     """
@@ -86,16 +87,10 @@ def listening() -> Iterator[list[str]]:
         sys.stderr.flush()
         if os.fstat(_STDERR).st_size > begin:
             written = os.pread(_STDERR, _MOST_BYTES, begin).decode(errors="replace")
-            said += [shortened(line) for line in written.splitlines() if line.strip()]
+            said += [one_line(line) for line in written.splitlines() if line.strip()]
             os.ftruncate(_STDERR, begin)
             os.lseek(_STDERR, begin, os.SEEK_SET)
-    said += [shortened(str(one.message)) for one in warned if not issubclass(one.category, _OF_LATER)]
-
-
-def shortened(text: str) -> str:
-    """Return a library's words on one line, without what a client's own text may make of them."""
-    line = one_line(text).removeprefix("Warning: ")
-    return line if len(line) <= _MOST_CHARACTERS else f"{line[:_MOST_CHARACTERS]}…"
+    said += [one_line(str(one.message)) for one in warned if not issubclass(one.category, _OF_LATER)]
 
 
 @contextlib.contextmanager

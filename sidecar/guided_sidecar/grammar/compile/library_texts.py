@@ -3,7 +3,6 @@
 import json
 from typing import Any, Final
 
-from guided_contract.choices import BOUND
 from guided_contract.counting import Position
 from guided_contract.errors import ErrorCode
 from guided_contract.wire import Backend
@@ -29,7 +28,7 @@ _IN_TAGS: Final = "; in a structural tag, only where the text before a value tel
 def of(job: Job, grammar: Grammar, backend: Backend) -> Relaxed:
     """Return what a library is to compile of a grammar; of one that was not read its text as it came."""
     if grammar.value is None or not grammar.schemas:
-        return job.spec, []
+        return grammar.text(), []
     left: list[Any] = []
     if job.kind == "json":
         relaxed = followed.split(_meant(grammar.value, job, backend), backend)
@@ -44,13 +43,6 @@ def of(job: Job, grammar: Grammar, backend: Backend) -> Relaxed:
             path = made.at(subschemas.find(schema, _UNIQUE))
             raise fault(path, _REASON if job.kind == "json" else f"{_REASON}{_IN_TAGS}", _UNSUPPORTED)
     return json.dumps(relaxed.schema), relaxed.positions
-
-
-def whitespace(job: Job) -> int | None:
-    """Return the bound of white space that ranks count beside the grammar, None for none."""
-    if job.kind == "structural_tag" and job.whitespace is not None:
-        return max(job.whitespace, BOUND)  # else what a tag has of its own between two calls would go, too
-    return job.whitespace if job.kind in ("json", "json_object") else None
 
 
 def _meant(form: Any, job: Job, backend: Backend) -> Any:

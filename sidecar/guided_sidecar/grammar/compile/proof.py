@@ -17,6 +17,7 @@ from guided_contract.errors import ErrorCode
 from guided_grammar.backend import Compiled
 from guided_sidecar.grammar.compile.instance_check import Judge, NotJsonError
 from guided_sidecar.grammar.compile.proof_walk import Fault, Walk
+from guided_sidecar.grammar.compile.reading import Grammar
 from guided_sidecar.grammar.compile.token_choice import Choice
 
 # Steps and CPU seconds of the shortest walk, and of the random one: a step in structure takes microseconds.
@@ -25,7 +26,7 @@ _PLAY: Final = (4, 24)  # steps after which a random walk takes what ends it, an
 _LONG: Final = 48
 
 
-class Proof(NamedTuple):
+class Verdict(NamedTuple):
     """What is wrong with a grammar, None for nothing, and how many walks came to the end of a text."""
 
     fault: Fault | None
@@ -38,16 +39,17 @@ class Prover:
     def __init__(self, tokens: Sequence[bytes], stop_tokens: frozenset[int]) -> None:
         self._choice = Choice(tokens, stop_tokens)
 
-    def prove(self, compiled: Compiled, positions: Sequence[Position], judge: Judge | None) -> Proof:
+    def prove(self, compiled: Compiled, positions: Sequence[Position], grammar: Grammar) -> Verdict:
         """Walk through a grammar, always in the same ways: no name and no release changes a verdict.
 
         Parameters
         ----------
         positions
             The bounds that ranks count beside it: walks keep them as they do.
-        judge
-            Judges whole texts; None: nothing is known of them.
+        grammar
+            What was asked for: of a JSON schema, whole texts are judged by the schema as it was written.
         """
+        judge = Judge(grammar.text()) if grammar.kind == "json" and grammar.schemas else None
         texts = shortest = 0
         for number, (most_steps, budget_s) in enumerate(_WALKS):
             chooser = random.Random(number)  # noqa: S311 - no secret
@@ -60,8 +62,8 @@ class Prover:
                 if judge is not None and (text := _decoded(walk.text)) is not None:
                     fault = _invalid(judge, text, compiled.backend)
             if fault is not None:
-                return Proof(fault, texts)
-        return Proof(None, texts)
+                return Verdict(fault, texts)
+        return Verdict(None, texts)
 
 
 def _decoded(text: bytes) -> str | None:

@@ -1,16 +1,18 @@
-"""A job's text as it is read: what it holds, checked, its schemas in their normal form."""
+"""What a job's text says: checked, its schemas in their normal form."""
 
-import functools
 import json
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
 
 from guided_contract.errors import ErrorCode, GuidedError
 from guided_contract.wire import Kind
 from guided_grammar.json_schema import subschemas
-from guided_grammar.json_schema.subschemas import JsonPath
+from guided_grammar.json_schema.subschemas import ROOT, JsonPath
 from guided_sidecar.grammar.schema import faults, normal, schema, tag_words
 from guided_sidecar.grammar.schema.origins import Form
-from guided_sidecar.grammar.worker_messages import Job
+from guided_sidecar.grammar.worker_messages import Unenforced
+
+WHOLE: Final = Unenforced("$", "all")  # of a text of which nothing is promised
 
 
 class Grammar(NamedTuple):
@@ -19,54 +21,54 @@ class Grammar(NamedTuple):
     Attributes
     ----------
     value
-        Of json and structural tags the text parsed, its schemas in their normal form; else the text. None: it
-        is compiled as it came, and nothing is promised of it.
+        Of json and structural tags the value, its schemas in their normal form; else the text. None: it is
+        compiled as it came, and nothing is promised of it.
     schemas
         All JSON schemas in it, in their normal form.
+    written
+        The value, or the text, as it came.
+    unenforced
+        What was taken out of it before.
     """
 
     kind: Kind
     value: Any
     schemas: list[Form]
+    written: Any = None
+    unenforced: Sequence[Unenforced] = ()
+
+    def text(self) -> str:
+        """Return the text as it came, without white space and escapes of JSON."""
+        return self.written if isinstance(self.written, str) else json.dumps(self.written)
 
 
-def read(job: Job) -> Grammar:
-    """Parse and check a job's text, which is within its limits.
+def read(kind: Kind, written: Any, unenforced: Sequence[Unenforced] = ()) -> Grammar:
+    """Check what a job asks for, as limits.parsed returns it.
 
     Raises
     ------
     GuidedError
-        A schema in it is wrong, with its path.
+        A schema in it is wrong, or has no normal form, with its path.
     """
-    if job.kind == "json":
-        made = _normal(json.loads(job.spec))
-        return Grammar(job.kind, made.schema, [made])
-    if job.kind == "regex" and (len(job.spec) - len(job.spec.rstrip("\\"))) % 2:
+    if WHOLE in unenforced:
+        return Grammar(kind, None, [], written, unenforced)
+    if kind == "regex" and (len(written) - len(written.rstrip("\\"))) % 2:
         raise GuidedError(ErrorCode.GRAMMAR_INVALID, "the regex is broken: it ends in a backslash")
-    if job.kind != "structural_tag":
-        return Grammar(job.kind, job.spec, [])
-    tag = json.loads(job.spec)
-    tag_words.check(tag)
     schemas: list[Form] = []
 
-    def normalised(way: JsonPath, written: Any) -> Any:
+    def normalised(way: JsonPath, inner: Any) -> Any:
         path = str(way)
         try:
-            made = _normal(written)
+            schema.check(inner)
+            schemas.append(normal.read(inner)._replace(path=path))
         except GuidedError as error:
             raise faults.moved(error, path) from error
-        schemas.append(made._replace(path=path))
-        return made.schema
+        return schemas[-1].schema
 
-    return Grammar(job.kind, subschemas.with_each_of_tag(tag, normalised), schemas)
-
-
-def told(grammar: Grammar, error: GuidedError) -> GuidedError:
-    """Return a refusal of a grammar's forms as one of its schemas as they were written."""
-    return functools.reduce(lambda told, made: made.told(told), grammar.schemas, error)
-
-
-def _normal(written: Any) -> Form:
-    """Check a JSON schema, and return its normal form."""
-    schema.check(written)
-    return normal.read(written)
+    value = written
+    if kind == "json":
+        value = normalised(ROOT, written)
+    elif kind == "structural_tag":
+        tag_words.check(written)
+        value = subschemas.with_each_of_tag(written, normalised)
+    return Grammar(kind, value, schemas, written, unenforced)

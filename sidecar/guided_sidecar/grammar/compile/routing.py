@@ -32,6 +32,8 @@ def order(job: Job, grammar: Grammar) -> Iterator[Backend]:
         grammar_unsupported, with the keyword's path: none does, or the first choice does not and no other
         may be taken.
     """
+    if grammar.value is None:
+        return iter(job.backends)
     candidates = preferred(grammar.kind, job.backends) if job.named is None else [*job.backends]
     doubted = _doubted(job, grammar)
     trusted = [backend for backend in candidates if backend not in doubted]

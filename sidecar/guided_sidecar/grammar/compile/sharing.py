@@ -5,18 +5,19 @@ from typing import Final
 
 import msgspec
 
+from guided_contract.choices import BOUND
 from guided_contract.counting import Position
 from guided_contract.errors import ErrorCode, GuidedError
 from guided_grammar.backend import Compiled
 from guided_sidecar.grammar import artifacts
-from guided_sidecar.grammar.compile import library_texts
+from guided_sidecar.grammar.compile.reading import Grammar
 from guided_sidecar.grammar.worker_messages import Done, Job
 
 # Larger ones take ranks many seconds to load, and few of them would fill the folder that the pod shares.
 _MOST_BYTES: Final = 64 << 20
 
 
-def loads(job: Job, compiled: Compiled, positions: list[Position], folder: Path) -> Done:
+def loads(job: Job, grammar: Grammar, compiled: Compiled, positions: list[Position], folder: Path) -> Done:
     """Return what ranks are to load, of which a file is written.
 
     Raises
@@ -35,8 +36,9 @@ def loads(job: Job, compiled: Compiled, positions: list[Position], folder: Path)
     done = Done(
         backend=compiled.backend,
         positions=positions,
-        whitespace=library_texts.whitespace(job),
+        whitespace=_whitespace(job),
         is_tagged=job.kind == "structural_tag",
+        unenforced=[*grammar.unenforced],
         size_bytes=max(len(content), compiled.memory_bytes),
     )
     if source is not None:
@@ -47,3 +49,10 @@ def loads(job: Job, compiled: Compiled, positions: list[Position], folder: Path)
         message = f"the compiled grammar could not be written: {error.strerror}"
         raise GuidedError(ErrorCode.GRAMMAR_STORAGE_FULL, message) from error
     return msgspec.structs.replace(done, artifact=job.key, sha256=sha256)
+
+
+def _whitespace(job: Job) -> int | None:
+    """Return the bound of white space that ranks count beside the grammar, None for none."""
+    if job.kind == "structural_tag" and job.whitespace is not None:
+        return max(job.whitespace, BOUND)  # else what a tag has of its own between two calls would go, too
+    return job.whitespace if job.kind in ("json", "json_object") else None

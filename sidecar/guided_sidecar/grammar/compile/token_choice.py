@@ -13,6 +13,7 @@ _AFTER_VALUE: Final = (rb"[}\]]+", rb"[}\],:]+")
 _IN_STRING: Final = (rb'"[}\]]*', rb'"[}\],:]*')
 # What leads to the end of a string that letters and digits never end: a date's, an address's, a duration's.
 _TURNS: Final = (rb"[Z@]", rb"[A-Z]", rb"[.:/-]")
+_ESCAPE: Final = re.compile(rb"\\.", re.DOTALL)
 
 
 class Choice:
@@ -36,7 +37,7 @@ class Choice:
         self._lengths = np.array([_length(text) for text in tokens])
 
     def among(
-        self, row: Any, chooser: random.Random, *, ends_soon: bool, is_in_string: bool, is_turning: bool
+        self, row: Any, chooser: random.Random, ending: bytes | None = None, *, turns: bool = False
     ) -> Iterator[int]:
         """Yield token ids that a mask row allows: some at random, then all.
 
@@ -44,29 +45,36 @@ class Choice:
         ----------
         row
             [ceil(vocabulary / 32)] int32.
-        ends_soon
-            Tokens that may end the text come first, those that begin an array or object late, and white
-            space last; with `is_turning`, next those that a string may need before it can end.
+        ending
+            A text that is to end soon: tokens that may end it come first, those that begin an array or
+            object late, and white space last.
+        turns
+            What a string may need before it can end comes before all others, too.
         """
         bits = np.unpackbits(row.view(np.uint8), bitorder="little", count=len(self.texts))
-        first = (self._in_string if is_in_string else self._after_value) if ends_soon else []
-        for group in [*first, *(chooser.sample(self._turns, len(_TURNS)) if is_turning else ())]:
-            if len(found := group[bits[group] > 0]):
-                yield from np.roll(found, chooser.randrange(len(found))).tolist()
-        if not ends_soon:  # where most are allowed, this is all
-            yield from (token for token in chooser.choices(range(len(bits)), k=_DRAWS) if bits[token])
-        allowed = np.flatnonzero(bits.view(bool))
-        drawn = [int(allowed[chooser.randrange(len(allowed))]) for _ in range(_DRAWS) if len(allowed)]
-        if ends_soon:  # the longest, so that what is written letter by letter comes to its end
-            drawn.sort(key=lambda token: -self._lengths[token])
-            yield from (token for token in drawn if self._lengths[token])
-            yield from allowed[self._lengths[allowed] > 0].tolist()
-        yield from drawn
+        allowed = np.flatnonzero(bits)
+        if ending is not None:
+            is_in_string = _ESCAPE.sub(b"", ending).count(b'"') % 2 == 1
+            groups = [*(self._in_string if is_in_string else self._after_value)]
+            if turns and is_in_string:
+                groups += chooser.sample(self._turns, len(_TURNS))
+            for group in groups:
+                if len(found := group[bits[group] > 0]):
+                    yield from np.roll(found, chooser.randrange(len(found))).tolist()
+            written = allowed[self._lengths[allowed] > 0]
+            # The longest, so that what is written letter by letter comes to its end.
+            yield from sorted(_drawn(written, chooser), key=lambda token: -self._lengths[token])
+            yield from written.tolist()
+        yield from _drawn(allowed, chooser)
         yield from allowed.tolist()
 
     def _matching(self, pattern: bytes) -> Any:
         is_one = re.compile(pattern).fullmatch
         return np.array([token for token, text in enumerate(self.texts) if is_one(text)], dtype=np.int64)
+
+
+def _drawn(tokens: Any, chooser: random.Random) -> list[int]:
+    return [int(tokens[chooser.randrange(len(tokens))]) for _ in range(_DRAWS) if len(tokens)]
 
 
 def _length(text: bytes) -> int:

@@ -5,6 +5,7 @@ from typing import Any
 
 from guided_contract.backends import Backend
 from guided_contract.config import PodConfig
+from guided_contract.errors import ErrorCode, GuidedError
 from guided_grammar import registry
 
 
@@ -23,6 +24,13 @@ class Vocabulary:
     def native(self, name: Backend) -> Any:
         """Return a library's own form of it; see guided_grammar.registry.Vocabulary."""
         return self.forms.native(name)
+
+
+def refuse_other(fingerprints: dict[Backend, str], words: Vocabulary) -> None:
+    """Refuse a job whose key was made of another tokenizer, which a template before this one had."""
+    if fingerprints not in ({}, words.fingerprints):
+        message = "the tokenizer has changed on the Hugging Face hub since the pod started"
+        raise GuidedError(ErrorCode.GRAMMAR_SERVICE_UNAVAILABLE, message)
 
 
 def load(config: PodConfig) -> Vocabulary:

@@ -1,6 +1,7 @@
 """A grammar worker: a forked process that compiles job after job, under limits, until told to stop."""
 
 import contextlib
+import itertools
 import os
 import resource
 import socket
@@ -27,43 +28,8 @@ _MOST_GROWTH: Final = 0.5  # of a job's memory, that earlier jobs may have kept
 _MOST_LIKELY_VICTIM: Final = "1000"  # where the container has no memory, a worker is to go, not the service
 
 
-class Limits:
-    """What a worker may use, from its birth on; make it in the worker.
-
-    Parameters
-    ----------
-    most_jobs
-        Jobs until it goes.
-    threads
-        Of one compile.
-    """
-
-    def __init__(self, most_jobs: int, threads: int) -> None:
-        self._jobs_left = most_jobs
-        self._threads = threads
-        self._born_bytes = _statm(0)
-
-    def set_for(self, job: Job) -> None:
-        """Have the kernel keep a job's limits: its memory, and as much CPU as its threads have time for.
-
-        The service kills at the deadline; the CPU's limit is for a service that is stopped itself.
-        """
-        _, hard = resource.getrlimit(resource.RLIMIT_AS)
-        resource.setrlimit(resource.RLIMIT_AS, (self._born_bytes + job.memory_bytes, hard))
-        used = resource.getrusage(resource.RUSAGE_SELF)
-        seconds = int(used.ru_utime + used.ru_stime + job.timeout_s * (self._threads + 1)) + 1
-        _, hard = resource.getrlimit(resource.RLIMIT_CPU)
-        resource.setrlimit(resource.RLIMIT_CPU, (seconds, hard))
-
-    def are_near(self, job: Job) -> bool:
-        """Count a job; return whether the worker is to go: the next one would find too little left."""
-        self._jobs_left -= 1
-        grown_bytes = _statm(0) - self._born_bytes
-        return self._jobs_left <= 0 or grown_bytes > job.memory_bytes * _MOST_GROWTH
-
-
-def run(stream: socket.socket, stderr: int, compiler: Compiler, limits: Limits) -> NoReturn:
-    """Serve jobs from a stream until it closes; never returns."""
+def run(stream: socket.socket, stderr: int, compiler: Compiler, most_jobs: int) -> NoReturn:
+    """Serve jobs from a stream until it closes, or so many; never returns."""
     processes.die_with_parent()
     os.dup2(stderr, sys.stderr.fileno())
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -73,14 +39,17 @@ def run(stream: socket.socket, stderr: int, compiler: Compiler, limits: Limits) 
     os.nice(_NICENESS)
     with contextlib.suppress(OSError):  # not permitted in some sandboxes; the limits hold all the same
         Path("/proc/self/oom_score_adj").write_text(_MOST_LIKELY_VICTIM)
-    jobs = stream.makefile("rb")
-    while (job := _next_job(jobs)) is not None:
-        limits.set_for(job)
+    jobs, born_bytes = stream.makefile("rb"), _statm(0)
+    for number in itertools.count(1):
+        if (job := _next_job(jobs)) is None:
+            break
+        _, hard = resource.getrlimit(resource.RLIMIT_AS)
+        resource.setrlimit(resource.RLIMIT_AS, (born_bytes + job.memory_bytes, hard))
         tell = lambda message: stream.sendall(worker_messages.answer(message))  # noqa: E731 - of this job
         outcome = msgspec.structs.replace(_outcome(compiler, job, tell), proofs=compiler.proofs)
-        outcome = msgspec.structs.replace(
-            outcome, retire=limits.are_near(job) or outcome.retire or compiler.is_worn
-        )
+        has_grown = _statm(0) - born_bytes > job.memory_bytes * _MOST_GROWTH
+        retire = outcome.retire or has_grown or number >= most_jobs or compiler.is_worn
+        outcome = msgspec.structs.replace(outcome, retire=retire)
         stream.sendall(worker_messages.answer(outcome))
         if outcome.retire:
             break

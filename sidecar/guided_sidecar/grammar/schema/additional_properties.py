@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from guided_grammar.json_schema import subschemas
-from guided_grammar.json_schema.keywords import DEFINITIONS, NORMAL_MAPS, NORMAL_SINGLE, OF_TYPE
+from guided_grammar.json_schema.keywords import DEFINITIONS, NORMAL_LISTS, NORMAL_MAPS, NORMAL_SINGLE, OF_TYPE
 
 Schema = dict[str, Any]
 Name = tuple[str, str]  # `properties` and a name, or `patternProperties` and a pattern
@@ -24,6 +24,9 @@ Names = tuple[Name, ...]
 
 _ANY_NAME: Final = "^[^\\u0000-\\u001f\\u007f]*$"  # llguidance spells these in two ways
 _OF_ITEMS: Final = frozenset(["const", "enum", "items", "prefixItems"])
+_OF_OTHERS: Final = frozenset(
+    [*NORMAL_MAPS, *NORMAL_SINGLE, *NORMAL_LISTS, "$ref", "minProperties", "required"]
+)
 
 
 def close(schema: Any, *, closes: bool = True, spells: bool = False) -> Any:
@@ -98,6 +101,8 @@ class _Closing:
             part = {}
         if not isinstance(part, dict) or (part.keys() == {"$ref"} and not around):
             return part
+        if self._closes and not around and _OF_OTHERS.isdisjoint(part):
+            return _spoken_out(part)
         if not self._closes or self._says_more(part):
             return self._opened(part, around)
         always = {keyword: part[keyword] for keyword in part if keyword != "anyOf"}

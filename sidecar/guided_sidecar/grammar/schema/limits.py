@@ -33,17 +33,17 @@ _MOST_COUNT: Final = (1 << 31) - 1
 _MOST_COUNT_DIGITS: Final = len(str(_MOST_COUNT))
 
 
-def canonical(kind: Kind, spec: str, limits: CompileConfig) -> str:
-    """Return the text that stands for a grammar: equal where only JSON whitespace and escapes differ.
+def parsed(kind: Kind, spec: str, limits: CompileConfig) -> Json:
+    """Return the value of json and of structural tags, and else the text, a choice's without escapes.
 
     The order of an object's keys is kept, because it is the order of the generated properties.
 
     Raises
     ------
     GuidedError
-        grammar_too_large or grammar_invalid.
+        grammar_too_large, grammar_invalid or grammar_unsupported.
     """
-    return _CANONICAL[kind](spec, limits)
+    return _PARSED[kind](spec, limits)
 
 
 def depth(value: Json) -> int:
@@ -82,8 +82,8 @@ def _json(spec: str, what: str, limits: CompileConfig) -> Json:
 def _excesses(schema: Json, limits: CompileConfig, base: JsonPath = ROOT) -> Iterator[GuidedError]:
     """Yield too many properties, values of an enum and characters of a pattern, with the keyword's path."""
     properties = 0
-    for place in subschemas.walk(schema):
-        for keyword, value in place.schema.items():
+    for part in subschemas.within(schema):
+        for keyword, value in part.items():
             count, most, what = 0, 0, ""
             if keyword in ("properties", "patternProperties") and isinstance(value, dict):
                 before, properties = properties, properties + len(value)
@@ -93,7 +93,8 @@ def _excesses(schema: Json, limits: CompileConfig, base: JsonPath = ROOT) -> Ite
                 count, most, what = len(value), limits.max_enum, "values"
             elif keyword == "pattern" and isinstance(value, str):
                 count, most, what = len(value), limits.max_regex_chars, "characters"
-            if count > most:
+            if count > most:  # only then does it matter where
+                place = next(place for place in subschemas.walk(schema) if place.schema is part)
                 yield from _excess(count, most, what, subschemas.below(str(base), place.at(keyword)))
 
 
@@ -104,12 +105,12 @@ def _excess(count: int, most: int, what: str, path: str | None) -> Iterator[Guid
         yield GuidedError(ErrorCode.GRAMMAR_TOO_LARGE, message, path=path)
 
 
-def _schema(spec: str, limits: CompileConfig) -> str:
+def _schema(spec: str, limits: CompileConfig) -> Json:
     value = _json(spec, "the JSON schema", limits)
     if not isinstance(value, dict | bool):
         raise faults.fault("$", "a JSON schema must be an object, true or false")
     faults.refuse(_excesses(value, limits))
-    return json.dumps(value)
+    return value
 
 
 def _choice(spec: str, limits: CompileConfig) -> str:
@@ -121,12 +122,12 @@ def _choice(spec: str, limits: CompileConfig) -> str:
     return json.dumps(value)
 
 
-def _structural_tag(spec: str, limits: CompileConfig) -> str:
+def _structural_tag(spec: str, limits: CompileConfig) -> Json:
     value = _json(spec, "the structural tag", limits)
     if not isinstance(value, dict):
         raise faults.fault("$", "a structural tag must be a JSON object")
     subschemas.with_each_of_tag(value, lambda way, schema: faults.refuse(_excesses(schema, limits, way)))
-    return json.dumps(value)
+    return value
 
 
 def _regex(spec: str, limits: CompileConfig) -> str:
@@ -174,7 +175,7 @@ def _refuse_long_repeats(kind: Kind, text: str) -> None:
         raise GuidedError(ErrorCode.GRAMMAR_UNSUPPORTED, reason)
 
 
-_CANONICAL: Final[dict[Kind, Callable[[str, CompileConfig], str]]] = {
+_PARSED: Final[dict[Kind, Callable[[str, CompileConfig], Json]]] = {
     "json": _schema,
     "json_object": _json_object,
     "regex": _regex,

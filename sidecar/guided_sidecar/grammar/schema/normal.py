@@ -31,7 +31,7 @@ from guided_sidecar.grammar.schema.references import References
 
 Schema = dict[str, Any]
 
-_LONGEST_CHAIN: Final = 32  # of references that lead to references
+_LONGEST_CHAIN: Final = 128  # of references that lead to references
 _MOST_ARRAYS: Final = 512
 _MOST_ARRAYS_TOGETHER: Final = 1 << 13
 _IN_PARTS: Final = "it is not supported beside $ref, allOf, anyOf, oneOf or dependencies"
@@ -113,12 +113,15 @@ class Writer:
 
     def resolved(self, part: Any, path: JsonPath) -> Any:
         """Return a part, or what it leads to where it is a reference alone."""
+        return self._led_to(part, path)[0]
+
+    def _led_to(self, part: Any, path: JsonPath) -> tuple[Any, JsonPath]:
         found, where = part, path
         for _ in range(_LONGEST_CHAIN):
             if not isinstance(found, dict) or self.said(found, where).keys() != {"$ref"}:
-                return found
+                return found, where
             found, where = self.follow(found, JsonPath(where, "$ref"))
-        raise unsupported(path, "its references lead to no schema")
+        raise unsupported(path, f"its references lead to no schema within {_LONGEST_CHAIN} of them")
 
     def write(self, part: Any, path: JsonPath) -> Any:
         """Return the normal form of a part."""
@@ -172,11 +175,10 @@ class Writer:
         return value
 
     def _refer(self, said: Said, written: Schema, path: JsonPath) -> None:
-        target, where = self.follow(said, path)
-        meant = self.resolved(target, where)
-        if meant is True:
+        target, where = self._led_to(*self.follow(said, path))
+        if target is True:
             return
-        if meant is False or self.said(meant, where).get("enum") == []:
+        if target is False or self.said(target, where).get("enum") == []:
             self.also(written, False, path)
         elif target is self._root:
             written["$ref"] = "#"

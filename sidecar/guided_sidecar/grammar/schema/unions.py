@@ -15,14 +15,15 @@ def choose(writer: Any, said: Said, written: dict[str, Any], path: JsonPath) -> 
     """Write oneOf as anyOf, or refuse the first branch that another one may overlap."""
     at, branches = JsonPath(path, "oneOf"), said["oneOf"]
     found = [writer.write(branch, JsonPath(at, index)) for index, branch in enumerate(branches)]
-    judge, without = Judge(writer), [set[str]() for _ in branches]
+    judge, among = Judge(writer), types(said)
+    without: list[set[str]] = [set() for _ in branches]  # names that a branch goes without, to be apart
     if not judge.are_told_apart(branches):
         if len(branches) > _MOST_COMPARED:
             raise unsupported(at, f"more than {_MOST_COMPARED} branches need a required const property each")
         for index, number in itertools.combinations(range(len(branches)), 2):
-            if judge.are_apart(branches[index], branches[number], among=types(said)):
+            if judge.are_apart(branches[index], branches[number], among=among):
                 continue
-            own, others = (judge.required(branches[one], types(said)) for one in (index, number))
+            own, others = (judge.required(branches[one], among) for one in (index, number))
             if not own - others or not others - own:
                 reason = f"this branch may overlap oneOf[{index}]; make them disjoint (e.g. a const property)"
                 raise unsupported(JsonPath(at, number), reason)
