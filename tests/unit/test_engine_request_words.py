@@ -72,6 +72,8 @@ def test_a_renamed_or_misspelt_word_is_refused(route: str, word: str, value: Any
         (GENERATE, {"structured_outputs": {"regex": "a"}}, 'sampling_params: {"structured_outputs"'),
         (GENERATE, {"sampling_params": {"guided_decoding": {"json": {}}}}, 'sampling_params: {"structured_'),
         (CHAT, {"guided_decoding_backend": "outlines"}, "vllm_xargs.guided_backend instead"),
+        (CHAT, {"extra_body": {"guided_json": SCHEMA}}, "response_format: {"),
+        (MESSAGES, {"extra_body": {"structured_outputs": {"regex": "a"}}}, 'output_config: {"format"'),
         (CHAT, {"tool_choise": "required"}, "tool_choice instead"),
         (COMPLETIONS, {"tools": [], "tool_choice": "required"}, "only /v1/chat/completions, /v1/responses"),
         (GENERATE, {"tool_choice": {"type": "function"}}, "only /v1/chat/completions"),
@@ -165,10 +167,7 @@ def test_a_misspelt_constraint_is_told_by_its_path(
             (route, {"user_data": {"format": "pdf"}, "options": {"num_predict": 3, "text": "x"}, "cfg": 1})
             for route in sorted(ROUTES)
         ),
-        *(
-            (route, {"regex": "a+", "format": SCHEMA, "extra_body": {"guided_json": SCHEMA}})
-            for route in sorted(ROUTES)
-        ),
+        *((route, {"regex": "a+", "format": SCHEMA, "extra_body": {"top_k": 3}}) for route in sorted(ROUTES)),
         *(
             (route, {"guided_json": None, "regex": None, "format": "", "functions": None})
             for route in sorted(ROUTES)

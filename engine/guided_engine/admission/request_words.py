@@ -20,6 +20,7 @@ from guided_engine.admission.request_routes import NO_TOOLS, ROUTES, Route
 # misspelt words do, too.
 _WORDS: Final = ("responseformat", "structuredoutputs", "toolchoice", "outputformat")
 _HELD: Final = (*_WORDS, "format", "schema", "jsonschema")  # in what holds a format
+_UNPACKED: Final = "extra_body"  # OpenAI's client sends what is in it beside it; others send it as it is
 _OPTIONS: Final = {
     "guideddecodingbackend": names.BACKEND_ARG,
     "guidedbackend": names.BACKEND_ARG,
@@ -60,7 +61,8 @@ def _faults(route: Route, body: Body) -> Iterator[GuidedError]:
     parts = [path.partition(".") for path in route.read]
     outer = [name for name, _, _ in parts]
     yield from _unread(route, body, "", [*outer, *(("tools", "tool_choice") if route.tools else ())], _WORDS)
-    for holder, inner in {route.arguments: "", **{name: inner for name, _, inner in parts if inner}}.items():
+    inners = {name: inner for name, _, inner in parts if inner}
+    for holder, inner in {route.arguments: "", _UNPACKED: "", **inners}.items():
         if isinstance(found := at(body, holder), dict):
             likely = _HELD if inner == "format" else _WORDS
             yield from _unread(route, found, f"{holder}.", [inner], likely)
