@@ -6,9 +6,8 @@ from typing import Any
 import pytest
 
 from guided_contract.errors import ErrorCode, GuidedError
-from guided_engine.admission import client_paths, error_responses, trace
+from guided_engine.admission import client_paths, error_responses, request_body, trace
 from guided_engine.admission.exchange import HttpExchange
-from guided_engine.admission.request_body import Body
 
 CHAT, RESPONSES, MESSAGES = "/v1/chat/completions", "/v1/responses", "/v1/messages"
 GENERATE = "/inference/v1/generate"
@@ -17,8 +16,8 @@ NAMED = {"name": "x", "schema": SCHEMA}
 FORMAT = {"type": "json_schema", "json_schema": NAMED}
 
 
-def read(body: dict[str, Any]) -> Body:
-    given = Body.read(json.dumps(body).encode())
+def read(body: dict[str, Any]) -> dict[str, Any]:
+    given = request_body.read(json.dumps(body).encode())
     assert given is not None
     return given
 
@@ -168,7 +167,7 @@ def test_an_error_that_knows_no_place_has_that_of_the_only_constraint(
 
 def test_what_tools_become_is_not_called_by_a_name_that_the_client_does_not_know() -> None:
     exchange = HttpExchange(trace.begin([], 1.0), CHAT)
-    exchange.written = {"tools": json.dumps([function(SCHEMA)]).encode(), "tool_choice": b'"required"'}
+    exchange.written = {"tools": [function(SCHEMA)], "tool_choice": "required"}
     said = "structural_tag has 279125 bytes; at most 262144 are allowed"
     told = client_paths.translated(GuidedError(ErrorCode.GRAMMAR_TOO_LARGE, said, path="$"), exchange)
     assert "structural_tag" not in told.message

@@ -13,16 +13,10 @@ from typing import Any, Final, NamedTuple
 from guided_contract.errors import GuidedError
 from guided_engine.admission import request_tools, request_words
 from guided_engine.admission.exchange import HttpExchange
-from guided_engine.admission.request_body import Body, at, value_of
-from guided_engine.admission.request_routes import ROUTES, Route
+from guided_engine.admission.request_body import at, value_of
+from guided_engine.admission.request_routes import HOLDERS, ROUTES, Route
 
-_HOLDERS: Final = (
-    *("tools", "tool_choice", "response_format", "structured_outputs", "text", "output_config"),
-    "sampling_params",
-)
-# More is not looked into, so that no error holds up the event loop: its path stays that in the grammar.
-_MOST_BYTES: Final = 1 << 20
-_MOST_SCHEMAS: Final = 500
+_MOST_SCHEMAS: Final = 500  # that are looked for: no error is to hold up the event loop
 _STEP: Final = re.compile(r"\.((?:\w|\$)+)|\[(\d+)\]|\['((?:[^'\\]|\\.)*)'\]")
 _PATH: Final = re.compile(rf"^\$(?:{_STEP.pattern})*(?=: |$)", re.MULTILINE)
 _NONE: Final = Route((), "")
@@ -33,10 +27,9 @@ class _Written(NamedTuple):
     value: Any  # as it is compared
 
 
-def written(body: Body) -> Mapping[str, bytes]:
+def written(body: Mapping[str, Any]) -> dict[str, Any]:
     """Return the parts of a body that a grammar may come from, so that the rest of it can go."""
-    parts = {name: bytes(body.texts[name]) for name in _HOLDERS if name in body.texts}
-    return parts if sum(map(len, parts.values())) <= _MOST_BYTES else {}
+    return {name: body[name] for name in HOLDERS if name in body}
 
 
 def translated(error: GuidedError, exchange: HttpExchange) -> GuidedError:
@@ -70,14 +63,14 @@ class _Places:
     """
 
     def __init__(self, exchange: HttpExchange) -> None:
-        body, route = Body(exchange.written), ROUTES.get(exchange.route, _NONE)
+        body, route = exchange.written, ROUTES.get(exchange.route, _NONE)
         tools = list(request_tools.functions(route.tools, body)) if route.tools else []
         paths = [] if tools and request_tools.is_forced(body) else request_words.asked(route, body)
         asked = [_place(body, path) for path in paths]
         places = [*asked, *(["tools"] if tools else [])]
         self.only = places[0] if len(places) == 1 else None
         self._is_plain = self.only is not None and not tools
-        self._spec = value_of(exchange.spec.encode(errors="replace"))
+        self._spec = value_of(exchange.spec)
         key = route.tools.schema if route.tools else ""
         given = [(place, at(body, place)) for place in asked]
         given += [(f"{path}.{key}", function.get(key)) for path, function in tools]
@@ -114,7 +107,7 @@ def _compared(value: Any) -> Any:
     return {k: v for k, v in value.items() if k not in ("$defs", "type")} if isinstance(value, dict) else None
 
 
-def _place(body: Body, path: str) -> str:
+def _place(body: Mapping[str, Any], path: str) -> str:
     """Return where a constraint's text is, below where it is asked for."""
     value = at(body, path)
     if path.endswith("structured_outputs"):

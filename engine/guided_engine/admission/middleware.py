@@ -16,13 +16,13 @@ from guided_engine.admission import (
     error_responses,
     identifiers,
     known_keys,
+    request_body,
     request_checks,
     response_headers,
     trace,
 )
 from guided_engine.admission.exchange import HttpExchange, current
 from guided_engine.admission.gate import ROUTES, UNGUIDED_ROUTES, process_gate
-from guided_engine.admission.request_body import Body
 from guided_engine.telemetry import Telemetry
 
 _CLIENT_GONE = 499
@@ -134,7 +134,7 @@ class _Response:
             It asks for something that vLLM would ignore, or trips over; raised, so that the application goes
             no further.
         """
-        body, exchange = Body.read(text), self._exchange
+        body, exchange = request_body.read(text), self._exchange
         if body is None:
             return
         model = body.get("model")

@@ -12,8 +12,7 @@ from typing import Any, Final
 
 from guided_contract import names
 from guided_contract.errors import GuidedError
-from guided_engine.admission.request_body import Body, at
-from guided_engine.admission.request_fault import fault
+from guided_engine.admission.request_body import at, fault
 from guided_engine.admission.request_routes import NO_TOOLS, ROUTES, Route
 
 # What asks for a constraint, without case, hyphens, underscores and blanks, as does all with `guided` first;
@@ -46,7 +45,7 @@ _MISSPELT: Final = 2  # letters too many and too few that a misspelt word has at
 _MOST_KEYS: Final = 200  # of an object; among more, which nobody writes, misspelt ones are not looked for
 
 
-def first(route: str, body: Body) -> GuidedError | None:
+def first(route: str, body: Mapping[str, Any]) -> GuidedError | None:
     """Return what a request asks for in words that vLLM ignores on its route; None: there is nothing."""
     known = ROUTES.get(route)
     return None if known is None else next(_faults(known, body), None)
@@ -57,7 +56,7 @@ def asked(route: Route, body: Mapping[str, Any]) -> list[str]:
     return [path for path in route.read if at(body, path) not in _NOTHING]
 
 
-def _faults(route: Route, body: Body) -> Iterator[GuidedError]:
+def _faults(route: Route, body: Mapping[str, Any]) -> Iterator[GuidedError]:
     parts = [path.partition(".") for path in route.read]
     outer = [name for name, _, _ in parts]
     yield from _unread(route, body, "", [*outer, *(("tools", "tool_choice") if route.tools else ())], _WORDS)
