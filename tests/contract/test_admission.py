@@ -98,7 +98,8 @@ def test_vllms_own_refusal_says_what_the_request_is_called(stage: Stage, asked: 
     response = stage.client.post("/v1/completions", json=completion() | asked)
     assert response.status_code in {400, 404}
     record, error = stage.record(), error_of(response)
-    assert (error["trace_id"], error["request_id"]) == (record.trace_id, response.headers["x-request-id"])
+    assert response.headers["traceresponse"] == f"00-{record.trace_id}-{record.span_id}-01"
+    assert response.headers["x-request-id"]
     assert error["message"]
     assert isinstance(error["code"], int)
     assert record.model == asked.get("model", "tiny")
@@ -226,11 +227,12 @@ def _unguided(route: str, **more: Any) -> dict[str, Any]:
 def test_a_constraint_in_vllms_former_words_is_400(stage: Stage, route: str) -> None:
     """vLLM's answer is 200 and a story."""
     words = {"guided_json": CARD, "guided_decoding": {"regex": "a"}, "structured_output": {"regex": "a"}}
-    for word, value in words.items():
-        response = stage.client.post(route, json=_unguided(route) | {word: value})
+    bodies = [(word, {word: value}) for word, value in words.items()]
+    for param, body in [*bodies, ("extra_body.guided_json", {"extra_body": {"guided_json": CARD}})]:
+        response = stage.client.post(route, json=_unguided(route) | body)
         assert response.status_code == 400, response.text
         error = error_of(response)
-        assert (error["code"], error["param"]) == ("request_unknown_constraint", word)
+        assert (error["code"], error["param"]) == ("request_unknown_constraint", param)
         assert " write " in error["message"]
         assert response.headers["x-request-id"] == error["request_id"]
         assert stage.record().error_code == "request_unknown_constraint"
@@ -239,12 +241,21 @@ def test_a_constraint_in_vllms_former_words_is_400(stage: Stage, route: str) -> 
 
 @pytest.mark.parametrize("route", ROUTES)
 def test_keys_that_vllm_does_not_know_are_named(stage: Stage, route: str) -> None:
-    response = stage.client.post(route, json=_unguided(route) | {"regex": "a", "ebnf": "x"})
+    response = stage.client.post(route, json=_unguided(route) | {"regex": "a", "extra_body": {"top_k": 3}})
     assert response.status_code == 200, response.text
-    assert json.loads(response.headers["x-guidedmodel-ignored"]) == ["regex", "ebnf"]
+    assert json.loads(response.headers["x-guidedmodel-ignored"]) == ["regex", "extra_body"]
     assert stage.record().ignored_keys == 2
     response = stage.client.post(route, json=_unguided(route))
     assert "x-guidedmodel-ignored" not in response.headers
+
+
+def test_a_processor_where_a_route_reads_none_is_named(stage: Stage) -> None:
+    route = "/inference/v1/generate"
+    response = stage.client.post(
+        route, json=_unguided(route) | {"vllm_xargs": {"logits_processors": ["nosuch"]}}
+    )
+    assert response.status_code == 200, response.text
+    assert json.loads(response.headers["x-guidedmodel-ignored"]) == ["vllm_xargs"]
 
 
 @pytest.mark.parametrize("forced", ["required", "named"])

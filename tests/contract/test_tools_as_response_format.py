@@ -144,6 +144,20 @@ def test_a_tool_takes_what_a_response_format_takes(hermes: Server, schema: Any) 
         assert all(map(judge.is_valid, read)), text
 
 
+@pytest.mark.usefixtures("patched")
+def test_a_call_is_an_object_where_its_parameters_have_other_branches(hermes: Server) -> None:
+    parameters = {"anyOf": [_with(INTEGER), STRING]}
+    _, key = hermes.served("structural_tag", calls.tag_of("hermes", calls.request(parameters)))
+
+    def takes(arguments: Any) -> bool:
+        call = f'<tool_call>\n{{"name": "get", "arguments": {json.dumps(arguments)}}}\n</tool_call>'
+        tokens = hermes.drawing.tokenizer.encode(call, add_special_tokens=False)
+        return bool(hermes.drawing.ranks.matcher(key, None).accept(tokens))
+
+    assert takes({"v": 1})
+    assert not any(map(takes, ("x", False, None, [], {}, {"v": "x"})))
+
+
 # What a regex of Lark's has to say otherwise.
 WRITTEN_OTHERWISE = (
     "^(a$|b)",

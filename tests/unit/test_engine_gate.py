@@ -237,7 +237,7 @@ class TestNames:
         service.unenforced["card"] = ["$.not"]
         exchange = current.get()
         assert exchange
-        exchange.written = {"tools": b"[]"}
+        exchange.written = {"tools": []}
         admitted = await gate.admit(None, {"guided_grammar": "card", **CHOSEN})
         assert admitted.lease
         assert admitted.lease.constraint == Constraint(

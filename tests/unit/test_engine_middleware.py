@@ -255,52 +255,23 @@ class TestMiddleware:
         assert served.record.status == 500
 
     @pytest.mark.parametrize("decided", [False, True])
-    @pytest.mark.parametrize("pieces", [1, 3])
-    async def test_vllms_own_error_says_what_the_request_is_called(
-        self, served: Served, pieces: int, *, decided: bool
-    ) -> None:
-        theirs = {"object": "error", "error": {"message": "no such model", "code": 404}}
-        text = json.dumps(theirs).encode()
-        size = len(text) // pieces + 1
+    async def test_vllms_own_error_goes_out_as_it_came(self, served: Served, *, decided: bool) -> None:
+        text = b'{"error": {"message": "no such model", "code": 404}}'
 
         async def app(_scope: Any, _receive: Any, send: Any) -> None:
             exchange = current.get()
             assert exchange is not None
             exchange.decided = decided
-            headers = [(b"content-type", b"application/json"), (b"Content-Length", str(len(text)).encode())]
+            headers = [(b"content-type", b"application/json")]
             await send({"type": "http.response.start", "status": 404, "headers": headers})
-            for number in range(pieces):
-                part = text[number * size : (number + 1) * size]
-                await send(chunk(part, more=number + 1 < pieces))
+            await send(chunk(text[:9]))
+            await send(chunk(text[9:], more=False))
 
         await served.run(app, headers=((b"x-request-id", b"mine"),))
-        record = served.record
-        names = {"request_id": "mine", "trace_id": record.trace_id}
-        assert json.loads(served.body) == theirs | {"error": {**theirs["error"], **names}}  # type: ignore[dict-item]
-        headers = dict(served.sent[0]["headers"])
-        assert headers[b"content-length"] == str(len(served.body)).encode()
-        assert (b"Content-Length" in headers, record.status) == (False, 404)
-
-    @pytest.mark.parametrize(
-        ("kind", "text"),
-        [
-            (b"text/plain", b'{"error": {}}'),
-            (b"application/json", b'{"error": "unauthorized"}'),
-            (b"application/json", b"[1]"),
-            (b"application/json", b"{"),
-            (b"application/json", b'{"error": {"message": "' + b"x" * (64 << 10) + b'"}}'),
-        ],
-    )
-    async def test_an_error_of_another_form_goes_out_as_it_came(
-        self, served: Served, kind: bytes, text: bytes
-    ) -> None:
-        async def app(_scope: Any, _receive: Any, send: Any) -> None:
-            await send({"type": "http.response.start", "status": 401, "headers": [(b"content-type", kind)]})
-            await send(chunk(text, more=False))
-
-        await served.run(app)
         assert served.body == text
-        assert dict(served.sent[0]["headers"])[b"traceresponse"]
+        headers = dict(served.sent[0]["headers"])
+        assert (headers[b"x-request-id"], served.record.status) == (b"mine", 404)
+        assert headers[b"traceresponse"]
 
     async def test_vllms_answer_to_what_nobody_foresaw_has_the_requests_names(self, served: Served) -> None:
         async def handler() -> None:
@@ -318,8 +289,7 @@ class TestMiddleware:
         async with httpx.AsyncClient(transport=transport, base_url="http://t") as client:
             answer = await client.post("/v1/completions", headers={"x-request-id": "mine"}, json={})
         record = served.record
-        names = {"request_id": "mine", "trace_id": record.trace_id}
-        assert (answer.status_code, answer.json()) == (500, {"error": {"message": "unforeseen", **names}})
+        assert (answer.status_code, answer.json()) == (500, {"error": {"message": "unforeseen"}})
         assert answer.headers["x-request-id"] == "mine"
         assert answer.headers["traceresponse"] == f"00-{record.trace_id}-{record.span_id}-{record.flags:02x}"
         assert record.status == 500

@@ -1,14 +1,12 @@
 """What is looked at in a body besides words: types, tools, and that there is one constraint."""
 
 import json
-import tracemalloc
 from typing import Any
 
 import pytest
 
 from guided_contract.errors import ErrorCode, GuidedError
-from guided_engine.admission import request_checks
-from guided_engine.admission.request_body import Body
+from guided_engine.admission import request_body, request_checks
 
 CHAT, COMPLETIONS, BATCH = "/v1/chat/completions", "/v1/completions", "/v1/chat/completions/batch"
 RESPONSES, MESSAGES, GENERATE = "/v1/responses", "/v1/messages", "/inference/v1/generate"
@@ -22,8 +20,8 @@ TOOL = {"type": "function", "function": {"name": "f", "parameters": SCHEMA}}
 STRICT = {"type": "function", "function": {"name": "f", "parameters": SCHEMA, "strict": True}}
 
 
-def read(body: Any) -> Body:
-    given = Body.read(json.dumps(body).encode())
+def read(body: Any) -> dict[str, Any]:
+    given = request_body.read(json.dumps(body).encode())
     assert given is not None
     return given
 
@@ -59,9 +57,6 @@ class TestTypes:
         [
             *((route, "structured_outputs") for route in (CHAT, COMPLETIONS, BATCH, RESPONSES)),
             *((route, "response_format") for route in (CHAT, COMPLETIONS, BATCH)),
-            (RESPONSES, "text"),
-            (MESSAGES, "output_config"),
-            (GENERATE, "sampling_params"),
         ],
     )
     def test_a_constraint_is_an_object(self, route: str, path: str, value: Any) -> None:
@@ -100,17 +95,6 @@ class TestTools:
         fault = found(route, {"tools": [TOOLS[route]("f"), TOOLS[route](name)]})
         assert fault is not None
         assert fault.path == ("tools[1].function.name" if route == CHAT else "tools[1].name")
-
-    @pytest.mark.parametrize("route", TOOLS)
-    @pytest.mark.parametrize(
-        "key", ["schema", "paramters", "inputSchema", "parameters_json_schema", "format"]
-    )
-    def test_a_schema_under_another_name(self, route: str, key: str) -> None:
-        right = "input_schema" if route == MESSAGES else "parameters"
-        fault = found(route, {"tools": [TOOLS[route](**{right: None, key: SCHEMA})]})
-        assert fault is not None
-        assert fault.path == ("tools[0].function." if route == CHAT else "tools[0].") + key
-        assert f"as {right}" in fault.message
 
     @pytest.mark.parametrize("route", TOOLS)
     def test_what_clients_write_beside_a_schema_is_theirs(self, route: str) -> None:
@@ -229,8 +213,6 @@ def test_tools_that_become_no_grammar_may_be_large(choice: Any) -> None:
 @pytest.mark.parametrize(
     ("route", "path", "body"),
     [
-        (GENERATE, "vllm_xargs.guided_grammar", {"vllm_xargs": {"guided_grammar": "x"}}),
-        (GENERATE, "vllm_xargs.structured_outputs", {"vllm_xargs": {"structured_outputs": {"json": SCHEMA}}}),
         (
             GENERATE,
             "sampling_params.extra_args.response_format",
@@ -265,16 +247,3 @@ def test_a_constraint_that_nobody_reads_is_told(route: str, path: str, body: Any
 )
 def test_what_is_read_or_asks_for_nothing_goes_on(route: str, body: Any) -> None:
     assert found(route, body) is None
-
-
-def test_a_long_prompt_is_not_read() -> None:
-    """As it would be into objects that take many times its length."""
-    text = json.dumps({"model": "m", "prompt": list(range(300_000)), "max_tokens": 3}).encode()
-    tracemalloc.start()
-    try:
-        body = Body.read(text)
-        assert body is not None
-        request_checks.check(COMPLETIONS, body, MOST)
-        assert tracemalloc.get_traced_memory()[1] < len(text)
-    finally:
-        tracemalloc.stop()

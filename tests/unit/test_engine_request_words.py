@@ -1,14 +1,13 @@
 """Constraints in other servers' words: each is a refusal that says what to write, on each route."""
 
-import difflib
 import json
 from typing import Any
 
 import pytest
 
 from guided_contract.errors import ErrorCode, GuidedError
+from guided_engine.admission import request_body
 from guided_engine.admission.gate import ROUTES
-from guided_engine.admission.request_body import Body
 from guided_engine.admission.request_words import first
 
 CHAT, COMPLETIONS, BATCH = "/v1/chat/completions", "/v1/completions", "/v1/chat/completions/batch"
@@ -18,8 +17,8 @@ NAMED = {"name": "x", "schema": SCHEMA}
 FORMAT = {"type": "json_schema", "json_schema": NAMED}
 
 
-def read(body: dict[str, Any]) -> Body:
-    given = Body.read(json.dumps(body).encode())
+def read(body: dict[str, Any]) -> dict[str, Any]:
+    given = request_body.read(json.dumps(body).encode())
     assert given is not None
     return given
 
@@ -46,6 +45,7 @@ def found(route: str, body: dict[str, Any]) -> GuidedError | None:
         ("structured_output", {"regex": "a"}),
         ("response_fromat", FORMAT),
         ("structred_outputs", {"regex": "a"}),
+        ("respose_formats", FORMAT),
         ("GUIDED-JSON", SCHEMA),  # spellings of one word
         ("guidedDecoding", {"regex": "a"}),
         ("output_format", {"type": "json_schema", "schema": SCHEMA}),
@@ -66,7 +66,6 @@ def test_a_renamed_or_misspelt_word_is_refused(route: str, word: str, value: Any
         (BATCH, {"guided_regex": "a"}, 'structured_outputs: {"KIND": ...}'),
         (RESPONSES, {"guided_json": SCHEMA}, 'text: {"format": {"type": "json_schema", "name"'),
         (RESPONSES, {"response_format": FORMAT}, 'text: {"format"'),
-        (CHAT, {"text": {"format": {"type": "json_schema", **NAMED}}}, "response_format: {"),
         (MESSAGES, {"response_format": FORMAT}, 'output_config: {"format"'),
         (MESSAGES, {"output_format": {"type": "json_schema", "schema": SCHEMA}}, 'output_config: {"format"'),
         (MESSAGES, {"structured_outputs": {"regex": "a"}}, 'output_config: {"format"'),
@@ -74,11 +73,8 @@ def test_a_renamed_or_misspelt_word_is_refused(route: str, word: str, value: Any
         (GENERATE, {"sampling_params": {"guided_decoding": {"json": {}}}}, 'sampling_params: {"structured_'),
         (CHAT, {"guided_decoding_backend": "outlines"}, "vllm_xargs.guided_backend instead"),
         (CHAT, {"extra_body": {"guided_json": SCHEMA}}, "response_format: {"),
-        (CHAT, {"extra_body": {"structured_outputs": {"regex": "a"}}}, "structured_outputs: {"),
-        (CHAT, {"sampling_params": {"guided_grammar": "root ::= x"}}, 'structured_outputs: {"KIND": ...}'),
+        (MESSAGES, {"extra_body": {"structured_outputs": {"regex": "a"}}}, 'output_config: {"format"'),
         (CHAT, {"tool_choise": "required"}, "tool_choice instead"),
-        (CHAT, {"extra_body": {"response_fromat": FORMAT}}, "response_format: {"),
-        (MESSAGES, {"output_confg": {"format": {"type": "json_schema"}}}, 'output_config: {"format"'),
         (COMPLETIONS, {"tools": [], "tool_choice": "required"}, "only /v1/chat/completions, /v1/responses"),
         (GENERATE, {"tool_choice": {"type": "function"}}, "only /v1/chat/completions"),
         # What would hold the format, with it in other words, which vLLM's classes let pass.
@@ -115,13 +111,21 @@ def test_the_refusal_says_what_to_write_on_that_route(route: str, body: dict[str
             "json_schema.type",
             '{"name": NAME, "schema": SCHEMA}',
         ),
-        (CHAT, {"response_format": {"type": "regex", "value": "a"}}, "type", 'structured_outputs: {"KIND"'),
-        (BATCH, {"response_format": {"type": "grammar", "grammar": "x"}}, "type", "structured_outputs: {"),
         (CHAT, {"response_format": {"type": "text", "schema": SCHEMA}}, "schema", "response_format: {"),
-        (CHAT, {"response_format": "json"}, "", "no object"),
-        (CHAT, {"structured_outputs": {"jsn": SCHEMA}}, "jsn", "the keys are choice, grammar, json"),
-        (CHAT, {"structured_outputs": {"json": SCHEMA, "backend": "x"}}, "backend", "the keys are"),
-        (CHAT, {"structured_outputs": {"json": SCHEMA, "strictness": 1}}, "strictness", "the keys are"),
+        (
+            CHAT,
+            {"response_format": {"type": "json_object", "json_schema": NAMED}},
+            "type",
+            "not json_schema beside a schema",
+        ),
+        (CHAT, {"structured_outputs": {"jsn": SCHEMA}}, "jsn", 'write response_format: {"type"'),
+        (CHAT, {"structured_outputs": {"json": SCHEMA, "backend": "x"}}, "backend", "no such key; write "),
+        (
+            CHAT,
+            {"structured_outputs": {"json": SCHEMA, "strictness": 1}},
+            "strictness",
+            "no such key; write ",
+        ),
         (RESPONSES, {"text": {"fromat": {"type": "json_schema", **NAMED}}}, "fromat", "text: {"),
         (
             RESPONSES,
@@ -141,7 +145,7 @@ def test_the_refusal_says_what_to_write_on_that_route(route: str, body: dict[str
             GENERATE,
             {"sampling_params": {"structured_outputs": {"jsn": 1}}},
             "structured_outputs.jsn",
-            "the keys are",
+            "no such key; write ",
         ),
     ],
 )
@@ -163,11 +167,7 @@ def test_a_misspelt_constraint_is_told_by_its_path(
             (route, {"user_data": {"format": "pdf"}, "options": {"num_predict": 3, "text": "x"}, "cfg": 1})
             for route in sorted(ROUTES)
         ),
-        *(
-            (route, {"regex": "a+", "ebnf": "x", "format": SCHEMA, "functions": [{}]})
-            for route in sorted(ROUTES)
-        ),
-        (CHAT, {"metadata": {"response_format": "x"}, "chat_template_kwargs": {"response_format": {}}}),
+        *((route, {"regex": "a+", "format": SCHEMA, "extra_body": {"top_k": 3}}) for route in sorted(ROUTES)),
         *(
             (route, {"guided_json": None, "regex": None, "format": "", "functions": None})
             for route in sorted(ROUTES)
@@ -187,6 +187,7 @@ def test_a_misspelt_constraint_is_told_by_its_path(
         (CHAT, {"response_format": {"type": "structural_tag", "format": {"type": "any_text"}}}),
         (CHAT, {"response_format": {"type": "structural_tag", "structures": [], "triggers": []}}),
         (CHAT, {"structured_outputs": {"regex": "a", "json": None, "whitespace_pattern": "x"}}),
+        (CHAT, {"metadata": {"response_format": "x"}, "text": {"format": {"type": "json_schema", **NAMED}}}),
         (CHAT, {"tools": [{"regex": 1}], "tool_choice": "auto", "vllm_xargs": {"guided_grammar": "card"}}),
         (
             CHAT,
@@ -221,24 +222,19 @@ def test_what_asks_for_nothing_or_rightly_passes(route: str, body: dict[str, Any
 def test_what_python_reads_is_read(text: bytes) -> None:
     """The judge is json.loads, by which vLLM reads: a word that it finds is never overlooked."""
     assert json.loads(text)["guided_json"] == {}
-    body = Body.read(text)
+    body = request_body.read(text)
     assert body is not None
     assert first(CHAT, body) is not None
 
 
 @pytest.mark.parametrize("text", [b"", b"[]", b"{", b"null", b"\xff\xfe", b'{"a":' + b"[" * 200_000])
 def test_what_is_no_json_object_is_left_to_vllm(text: bytes) -> None:
-    assert Body.read(text) is None
+    assert request_body.read(text) is None
 
 
-def test_thousands_of_keys_are_compared_with_known_words_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Likeness takes a hundred times as long, and what was compared is remembered."""
-    monkeypatch.setattr(difflib, "get_close_matches", lambda *_: pytest.fail("likeness was looked for"))
-    many = {f"response_forma{number}": 1 for number in range(1000)}
+def test_a_word_is_found_among_thousands_of_keys() -> None:
+    many = {f"response_forma{number}": 1 for number in range(1000)}  # to look for likeness takes long
     assert found(CHAT, many) is None
-    assert first(CHAT, read({"x" * 100_000: 1})) is None
-    for word in ("guided_json", "guided_" + "x" * 100_000):
-        refusal = found(CHAT, {**many, word: {}})
-        assert refusal is not None
-        assert str(refusal.path).startswith(word[:200])
-        assert len(refusal.message) < 1000
+    refusal = found(CHAT, {**many, "guided_json": {}})
+    assert refusal is not None
+    assert refusal.path == "guided_json"

@@ -1,60 +1,35 @@
 """Where the client wrote what an error is about: `tools[0].function.parameters.properties.a.type`.
 
-The grammar service knows a grammar's text alone. A single constraint's text is the client's own; a tool's
-schema vLLM may have put anywhere, so the path of a fault is followed from the outside in, until it meets
-something that the client wrote himself.
+The grammar service knows a grammar's text alone. A single constraint's text is the client's own; of tools and
+what stands beside them vLLM makes another, in which their schemas are looked for, from the outside in.
 """
 
 import itertools
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any, Final, NamedTuple
 
 from guided_contract.errors import GuidedError
 from guided_engine.admission import request_tools, request_words
 from guided_engine.admission.exchange import HttpExchange
-from guided_engine.admission.request_body import Body, at, value_of
-from guided_engine.admission.request_routes import ROUTES, Route
-from guided_grammar.json_schema import subschemas
+from guided_engine.admission.request_body import at, value_of
+from guided_engine.admission.request_routes import HOLDERS, ROUTES, Route
 
-_HOLDERS: Final = (
-    *("tools", "tool_choice", "response_format", "structured_outputs", "text", "output_config"),
-    "sampling_params",
-)
-# More is not looked into, so that no error holds up the event loop: its path stays that in the grammar.
-_MOST_BYTES: Final = 1 << 20
-_MOST_SCHEMAS: Final = 500
-_STEP: Final = r"\.(?:\w|\$)+|\[\d+\]|\['(?:[^'\\]|\\.)*'\]"
-_PATH: Final = re.compile(rf"^\$(?:{_STEP})*(?=: |$)", re.MULTILINE)
+_MOST_SCHEMAS: Final = 500  # that are looked for: no error is to hold up the event loop
+_STEP: Final = re.compile(r"\.((?:\w|\$)+)|\[(\d+)\]|\['((?:[^'\\]|\\.)*)'\]")
+_PATH: Final = re.compile(rf"^\$(?:{_STEP.pattern})*(?=: |$)", re.MULTILINE)
 _NONE: Final = Route((), "")
-_MOVED: Final = ("$defs",)  # vLLM may put them elsewhere
-_AT_ROOT: Final = ("$defs", "type")  # and a type to the root of a tool's parameters
 
 
 class _Written(NamedTuple):
-    """What the client wrote, and what of it vLLM may have changed."""
-
     place: str
-    value: Any
-    changed: tuple[str, ...] = _MOVED
-
-    def is_like(self, other: Any) -> bool:
-        """Return whether it has become `other`."""
-        if self.value == other or not (isinstance(self.value, dict) and isinstance(other, dict)):
-            return bool(self.value == other)
-        if abs(len(self.value) - len(other)) > len(self.changed):
-            return False  # soon: it may be asked of thousands
-        mine, theirs = (
-            {k: v for k, v in one.items() if k not in self.changed} for one in (self.value, other)
-        )
-        return bool(mine) and mine == theirs
+    value: Any  # as it is compared
 
 
-def written(body: Body) -> Mapping[str, bytes]:
+def written(body: Mapping[str, Any]) -> dict[str, Any]:
     """Return the parts of a body that a grammar may come from, so that the rest of it can go."""
-    parts = {name: bytes(body.texts[name]) for name in _HOLDERS if name in body.texts}
-    return parts if sum(map(len, parts.values())) <= _MOST_BYTES else {}
+    return {name: body[name] for name in HOLDERS if name in body}
 
 
 def translated(error: GuidedError, exchange: HttpExchange) -> GuidedError:
@@ -88,20 +63,20 @@ class _Places:
     """
 
     def __init__(self, exchange: HttpExchange) -> None:
-        body, route = Body(exchange.written), ROUTES.get(exchange.route, _NONE)
-        asked = [_constraint(body, path) for path in request_words.asked(route, body)]
+        body, route = exchange.written, ROUTES.get(exchange.route, _NONE)
         tools = list(request_tools.functions(route.tools, body)) if route.tools else []
-        if tools and request_tools.is_forced(body):
-            asked = []
-        places = [one.place for one in asked] + (["tools"] if tools else [])
+        paths = [] if tools and request_tools.is_forced(body) else request_words.asked(route, body)
+        asked = [_place(body, path) for path in paths]
+        places = [*asked, *(["tools"] if tools else [])]
         self.only = places[0] if len(places) == 1 else None
         self._is_plain = self.only is not None and not tools
-        self._spec: Any = exchange.spec if exchange.kind in ("regex", "grammar") else _parsed(exchange.spec)
-        schema = route.tools.schema if route.tools else ""
-        given = ((f"{path}.{schema}", function.get(schema)) for path, function in tools)
-        of_tools = [_Written(place, value, _AT_ROOT) for place, value in given if value]
-        self._known = list(itertools.islice((*asked, *of_tools, *_parts(of_tools)), _MOST_SCHEMAS))
-        self._found: dict[str, str | None] = {}  # by path; faults have most of their way in common
+        self._spec = value_of(exchange.spec)
+        key = route.tools.schema if route.tools else ""
+        given = [(place, at(body, place)) for place in asked]
+        given += [(f"{path}.{key}", function.get(key)) for path, function in tools]
+        compared = (_Written(place, _compared(value)) for place, value in given if value)
+        self._known = list(itertools.islice(compared, _MOST_SCHEMAS))
+        self._places: dict[str, str | None] = {}  # by path; faults have most of their way in common
 
     def of(self, path: str) -> str:
         """Return a path in the body; as it is, where nothing on its way is the client's own."""
@@ -109,50 +84,35 @@ class _Places:
             return f"{self.only}{path[1:]}"
         value, end = self._spec, 1
         try:
-            while (place := self._place(path[:end], value)) is None:
-                step = re.match(_STEP, path[end:])
+            while (place := self._found(path[:end], value)) is None:
+                step = _STEP.match(path, end)
                 if step is None:
                     return path
-                end += step.end()
-                value = value[_key(step[0])]
+                end, (name, index, quoted) = step.end(), step.groups()
+                value = value[int(index) if index else name or re.sub(r"\\(.)", r"\1", quoted)]
         except (LookupError, TypeError, RecursionError):  # the last: as deep values are compared
             return path
         return place + path[end:]
 
-    def _place(self, path: str, value: Any) -> str | None:
-        if path not in self._found:
-            self._found[path] = next((one.place for one in self._known if one.is_like(value)), None)
-        return self._found[path]
+    def _found(self, path: str, value: Any) -> str | None:
+        if path not in self._places:
+            value = _compared(value)
+            found = (one.place for one in self._known if value and one.value == value)
+            self._places[path] = next(found, None)
+        return self._places[path]
 
 
-def _constraint(body: Body, path: str) -> _Written:
-    """Return a constraint's text, below where it is asked for."""
+def _compared(value: Any) -> Any:
+    """Return a schema without what vLLM may put elsewhere in it, or to its root."""
+    return {k: v for k, v in value.items() if k not in ("$defs", "type")} if isinstance(value, dict) else None
+
+
+def _place(body: Mapping[str, Any], path: str) -> str:
+    """Return where a constraint's text is, below where it is asked for."""
     value = at(body, path)
     if path.endswith("structured_outputs"):
         given = [key for key, one in value.items() if one is not None] if isinstance(value, dict) else []
-        path = f"{path}.{given[0]}" if len(given) == 1 else path
-        text, is_json = at(body, path), path.endswith((".json", ".structural_tag"))
-        return _Written(path, _parsed(text) if is_json and isinstance(text, str) else text)
-    if at(value, "type") in (None, "json_schema"):
-        path = f"{path}.json_schema.schema" if path == "response_format" else f"{path}.schema"
-    return _Written(path, at(body, path))
-
-
-def _parts(tools: list[_Written]) -> Iterator[_Written]:
-    """Yield the parts of tools' schemas: some formats of calls have a schema for each argument."""
-    for one in tools:
-        for keyword in ("$defs", "properties"):
-            inner = at(one.value, keyword)
-            for name, value in inner.items() if isinstance(inner, dict) else ():
-                yield _Written(subschemas.step(f"{one.place}.{keyword}", name), value)
-
-
-def _key(step: str) -> str | int:
-    if step.startswith("."):
-        return step[1:]
-    inner = step[1:-1]
-    return re.sub(r"\\(.)", r"\1", inner[1:-1]) if inner.startswith("'") else int(inner)
-
-
-def _parsed(text: str) -> Any:
-    return value_of(text.encode(errors="replace"))
+        return f"{path}.{given[0]}" if len(given) == 1 else path
+    if at(value, "type") not in (None, "json_schema"):
+        return path
+    return f"{path}.json_schema.schema" if path == "response_format" else f"{path}.schema"

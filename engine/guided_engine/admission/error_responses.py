@@ -9,11 +9,9 @@ from starlette.types import Message
 from guided_contract.errors import GuidedError
 from guided_engine.admission import client_paths, identifiers
 from guided_engine.admission.exchange import HttpExchange
-from guided_engine.admission.request_body import value_of
 
 _MESSAGES: Final = "/v1/messages"
 _RESPONSES: Final = "/v1/responses"
-_MOST_BYTES: Final = 64 << 10  # of vLLM's errors that are looked into; it may quote what a client wrote
 _MOST: Final = {"message": 2000, "param": 300}  # characters, of which a client may have written most
 
 
@@ -27,27 +25,6 @@ def response(error: GuidedError, exchange: HttpExchange) -> list[Message]:
         {"type": "http.response.start", "status": error.code.http_status, "headers": headers},
         {"type": "http.response.body", "body": body},
     ]
-
-
-def named(messages: list[Message], exchange: HttpExchange) -> list[Message]:
-    """Return the ASGI messages of a whole error of vLLM's, with what the request is called in its body.
-
-    What is no such error is returned as it is.
-    """
-    start, *bodies = messages
-    headers = {name.lower(): value for name, value in start.get("headers", ())}
-    text = b"".join(body.get("body", b"") for body in bodies)
-    is_json = headers.get(b"content-type", b"").startswith(b"application/json")
-    if not is_json or b"content-encoding" in headers or len(text) > _MOST_BYTES:
-        return messages
-    whole = value_of(text)
-    error = whole.get("error") if isinstance(whole, dict) else None
-    if not isinstance(error, dict) or "request_id" in error:
-        return messages
-    body = json.dumps({**whole, "error": {**error, **_names(exchange)}}).encode()
-    kept = [header for header in start["headers"] if header[0].lower() != b"content-length"]
-    length = (b"content-length", str(len(body)).encode())
-    return [{**start, "headers": [*kept, length]}, {"type": "http.response.body", "body": body}]
 
 
 def last_event(error: GuidedError, exchange: HttpExchange, sequence: int) -> dict[str, Any]:

@@ -4,7 +4,7 @@ import contextvars
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from guided_contract.errors import GuidedError
 from guided_contract.records import MOST_CHOICES, HttpRequest
@@ -28,7 +28,7 @@ class HttpExchange:
     grammar is proven, or it fails;
     `failure` is the error to answer with, whatever the handler makes of it;
     `request_id` is what client and vLLM call the request, "" until either has said so;
-    `written` is where the client wrote constraints and tools, as JSON, by the body's keys;
+    `written` is where the client wrote constraints and tools, by the body's keys;
     `spec` is the text of the constraint that came of it, as wire.Prepare takes it;
     `unenforced` are JSONPaths of what its grammars ask for, and are not enforced in;
     `ignored` are keys of its body that vLLM does not know;
@@ -44,7 +44,7 @@ class HttpExchange:
     kind: Kind | None = None
     grammar_key: str | None = None
     request_id: str = ""
-    written: Mapping[str, bytes] = field(default_factory=dict)
+    written: Mapping[str, Any] = field(default_factory=dict)
     spec: str = ""
     unenforced: list[str] = field(default_factory=list)
     ignored: list[str] = field(default_factory=list)

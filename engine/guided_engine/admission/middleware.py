@@ -16,17 +16,16 @@ from guided_engine.admission import (
     error_responses,
     identifiers,
     known_keys,
+    request_body,
     request_checks,
     response_headers,
     trace,
 )
 from guided_engine.admission.exchange import HttpExchange, current
 from guided_engine.admission.gate import ROUTES, UNGUIDED_ROUTES, process_gate
-from guided_engine.admission.request_body import Body
 from guided_engine.telemetry import Telemetry
 
 _CLIENT_GONE = 499
-_ERROR = 400
 _GENERATING = ROUTES | UNGUIDED_ROUTES
 
 
@@ -135,7 +134,7 @@ class _Response:
             It asks for something that vLLM would ignore, or trips over; raised, so that the application goes
             no further.
         """
-        body, exchange = Body.read(text), self._exchange
+        body, exchange = request_body.read(text), self._exchange
         if body is None:
             return
         model = body.get("model")
@@ -158,10 +157,7 @@ class _Response:
             await self._settle()
             return
         self._kept.append(message)
-        is_error = self._kept[0].get("status", 200) >= _ERROR
-        if is_error and _is_last(message):  # its body is to tell what the request is called
-            self._kept = error_responses.named(self._kept, self._exchange)
-        if _is_last(message) or (self._exchange.decided and not is_error):
+        if _is_last(message) or self._exchange.decided:
             await self._flush()
 
     @property

@@ -1,22 +1,21 @@
 """Everything that is looked at in a request's body before the application reads it, in order."""
 
-from collections.abc import Sequence
-from typing import Final
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 from guided_contract.config import LogitsProcessorConfig
 from guided_contract.errors import ErrorCode, GuidedError
 from guided_engine.admission import request_processors, request_tools, request_words
-from guided_engine.admission.request_body import Body, at
-from guided_engine.admission.request_fault import fault, invalid
-from guided_engine.admission.request_routes import ROUTES
+from guided_engine.admission.request_body import at, fault, invalid
+from guided_engine.admission.request_routes import HOLDERS, ROUTES
 
 _TIMES: Final = 2  # of a schema's size: as written, with what a grammar does not have of it
-_CONSTRAINTS: Final = (
-    *("structured_outputs", "response_format", "text", "output_config", "sampling_params", "tools"),
-)
 
 
-def check(route: str, body: Body, most_bytes: int, processors: Sequence[LogitsProcessorConfig] = ()) -> None:
+def check(
+    route: str, body: Mapping[str, Any], most_bytes: int, processors: Sequence[LogitsProcessorConfig] = ()
+) -> None:
     """Refuse a body that vLLM would trip over, or of which it would ignore what asks for a constraint.
 
     Parameters
@@ -41,17 +40,17 @@ def check(route: str, body: Body, most_bytes: int, processors: Sequence[LogitsPr
     request_processors.chosen(route, given if isinstance(given, dict) else None, processors)
 
 
-def _too_large(body: Body, most: int) -> GuidedError | None:
+def _too_large(body: Mapping[str, Any], most: int) -> GuidedError | None:
     """Return what is so large that all that reads it would hold up others, and in the end it is refused."""
-    for name in _CONSTRAINTS:
-        if (size := len(memoryview(body.texts.get(name, b"")))) > most and (
-            name != "tools" or request_tools.is_forced(body) or request_tools.is_strict(body)
-        ):
+    for name in filter(body.get, HOLDERS):
+        if name == "tools" and not (request_tools.is_forced(body) or request_tools.is_strict(body)):
+            continue
+        if (size := len(json.dumps(body[name]))) > most:
             return fault(name, f"it has {size} bytes; at most {most} are read", ErrorCode.GRAMMAR_TOO_LARGE)
     return None
 
 
-def _streamed(route: str, body: Body) -> GuidedError | None:
+def _streamed(route: str, body: Mapping[str, Any]) -> GuidedError | None:
     """Return a fault where vLLM would stream a part of an answer as if it were the whole."""
     if route != "/v1/chat/completions/batch" or body.get("stream") is not True:
         return None

@@ -5,7 +5,7 @@ from typing import Any
 
 from guided_contract.config import LogitsProcessorConfig
 from guided_contract.errors import ErrorCode, GuidedError
-from guided_engine.admission.request_fault import invalid
+from guided_engine.admission.request_body import invalid
 from guided_engine.admission.request_routes import ARGUMENTS, ROUTES
 from guided_engine.processors import choice
 from guided_engine.processors.adapters import AdapterFactory

@@ -5,6 +5,11 @@ from typing import Final, NamedTuple
 
 NO_TOOLS: Final = "only /v1/chat/completions, /v1/responses and /v1/messages have tools"
 ARGUMENTS: Final = "vllm_xargs"  # where routes take what vLLM gives to plugins, unless they say otherwise
+# The keys of bodies that grammars come from.
+HOLDERS: Final = (
+    *("structured_outputs", "response_format", "text", "output_config", "sampling_params"),
+    *("tools", "tool_choice"),
+)
 
 
 class Tools(NamedTuple):

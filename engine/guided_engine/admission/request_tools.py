@@ -8,11 +8,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from guided_contract.errors import GuidedError
-from guided_engine.admission.request_fault import fault, invalid
+from guided_engine.admission.request_body import fault, invalid
 from guided_engine.admission.request_routes import NO_TOOLS, ROUTES, Route, Tools
 
-# What of a function clients write for themselves, as objects.
-_THEIR_OWN: Final = ("cache_control", "metadata", "annotations", "returns", "return", "output")
 # What stands beside a function's holder though it belongs inside.
 _MISPLACED: Final = ("strict", "parameters", "input_schema")
 
@@ -59,9 +57,11 @@ def _faults(route: Route, body: Mapping[str, Any]) -> Iterator[GuidedError]:
     is_enforced = forced or is_strict(body)
     names: set[Any] = set()
     for path, function in functions(form, body):
-        yield from _of_function(form, path, function)
+        name = function.get("name")
+        if not isinstance(name, str) or not name or json.dumps(name, ensure_ascii=False) != f'"{name}"':
+            message = "a tool's name is a string, not empty, without quotes, backslashes and controls"
+            yield invalid(f"{path}.name", message)
         if is_enforced:  # vLLM's parsers would write a strict tool's free namesake beside it
-            name = function.get("name")
             if name in names:
                 yield invalid(f"{path}.name", "another tool of the request has this name")
             names.add(name)
@@ -76,17 +76,6 @@ def _of_holder(form: Tools, path: str, tool: Any) -> Iterator[GuidedError]:
         yield fault(f"{path}.{key}", f"it has no effect here; write it inside {form.holder}")
     if isinstance(tool, dict) and not isinstance(tool.get(form.holder), dict):
         yield invalid(f"{path}.{form.holder}", "it is no object, but holds a tool's name and parameters")
-
-
-def _of_function(form: Tools, path: str, function: dict[str, Any]) -> Iterator[GuidedError]:
-    """Yield what is wrong with a function's name, and its schema where it has another key."""
-    name = function.get("name")
-    if not isinstance(name, str) or not name or json.dumps(name, ensure_ascii=False) != f'"{name}"':
-        message = "a tool's name is a string, not empty, without quotes, backslashes and controls"
-        yield invalid(f"{path}.name", message)
-    for key, value in function.items() if function.get(form.schema) is None else ():
-        if isinstance(value, dict) and value and key not in _THEIR_OWN:
-            yield fault(f"{path}.{key}", f"no such key; write the arguments' schema as {form.schema}")
 
 
 def _is_strict(function: Mapping[str, Any]) -> bool:
