@@ -78,7 +78,7 @@ def test_what_the_library_does_not_hold_is_refused(value: Any, path: str | None)
     if path is None:
         tag_words.check(tag)
         return
-    with pytest.raises(GuidedError, match="not enforced beside") as refused:
+    with pytest.raises(GuidedError, match="not supported beside") as refused:
         tag_words.check(tag)
     assert refused.value.path == path
 

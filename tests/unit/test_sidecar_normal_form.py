@@ -367,7 +367,7 @@ def test_the_normal_form_has_words_of_its_own() -> None:
     ],
 )
 def test_a_bound_that_no_library_counts_to_is_told_where_it_stands(written: Any, path: str) -> None:
-    with pytest.raises(GuidedError, match="are not enforced") as refused:
+    with pytest.raises(GuidedError, match="are not supported") as refused:
         normal.form(written)
     assert refused.value.path == path
 

@@ -49,7 +49,7 @@ def _faults(route: Route, body: Mapping[str, Any]) -> Iterator[GuidedError]:
     form = route.tools
     if form is None:
         if is_strict(body):
-            yield fault("tools", f"they have no effect here: {NO_TOOLS}")
+            yield fault("tools", f"they are not supported here: {NO_TOOLS}")
         return
     for number, tool in enumerate(_listed(body) if form.holder else ()):
         yield from _of_holder(form, f"tools[{number}]", tool)
@@ -73,7 +73,7 @@ def _faults(route: Route, body: Mapping[str, Any]) -> Iterator[GuidedError]:
 def _of_holder(form: Tools, path: str, tool: Any) -> Iterator[GuidedError]:
     """Yield what stands beside a tool's function instead of inside, and a function that is none."""
     for key in filter(tool.get, _MISPLACED) if isinstance(tool, dict) else ():
-        yield fault(f"{path}.{key}", f"it has no effect here; write it inside {form.holder}")
+        yield fault(f"{path}.{key}", f"it is ignored here; write it inside {form.holder}")
     if isinstance(tool, dict) and not isinstance(tool.get(form.holder), dict):
         yield invalid(f"{path}.{form.holder}", "it is no object, but holds a tool's name and parameters")
 

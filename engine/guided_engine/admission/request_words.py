@@ -85,7 +85,7 @@ def _unread(
             word = next((one for one in likely if is_alike(word, one)), "")
         is_setting = word in _OPTIONS or word == "toolchoice"
         if word and holder[key] not in (*_NOTHING, *(("none", "auto") if is_setting else ())):
-            yield fault(path + key, f"it has no effect here; {_advice(route, word)}")
+            yield fault(path + key, f"it is ignored here; {_advice(route, word)}")
 
 
 def _is_like(word: str, known: str) -> bool:

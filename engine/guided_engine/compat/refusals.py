@@ -106,7 +106,7 @@ def _loose_tools(request: Any) -> GuidedError | None:
         )
         return GuidedError(ErrorCode.GRAMMAR_UNSUPPORTED, message, path="tool_choice")
     message = (
-        "with tool_choice null nobody reads calls: leave it out"
+        "tool_choice null turns tool calls off: leave tool_choice out"
         if request.tool_choice is None
         else "this engine's tool parser does not support strict tools: send them without strict"
     )

@@ -10,7 +10,7 @@ from guided_sidecar.grammar.schema.origins import Said
 
 _MOST_NUMBER: Final = {1: 1 << 53, -1: 1 << 53}
 _MOST_INTEGER: Final = {1: (1 << 63) - 1, -1: 1 << 62}  # by its sign: near -2^63 llguidance does not end
-_TOO_FAR: Final = f"numbers beyond {1 << 53} and integers beyond {1 << 62} are not enforced"
+_TOO_FAR: Final = f"numbers beyond {1 << 53} and integers beyond {1 << 62} are not supported"
 _MOST_STATES: Final = 1 << 15
 _SIGNS: Final = {"maximum": 1, "exclusiveMaximum": 1, "minimum": -1, "exclusiveMinimum": -1}
 _MOST_ITEMS: Final = 1 << 14  # for each of which llguidance keeps 3 KB, in each rank
@@ -19,7 +19,7 @@ _MOST_ITEMS: Final = 1 << 14  # for each of which llguidance keeps 3 KB, in each
 def bound(writer: Any, said: Said, written: dict[str, Any], path: JsonPath) -> None:
     """Bring the bounds and counts of a schema to what is enforced, or refuse them."""
     if written.get("minItems", 0) > _MOST_ITEMS:
-        reason = f"more than {_MOST_ITEMS} items are not enforced"
+        reason = f"more than {_MOST_ITEMS} items are not supported"
         raise fault(str(JsonPath(path, "minItems")), reason, ErrorCode.GRAMMAR_TOO_LARGE)
     if written.get("maxItems", 0) > _MOST_ITEMS:
         written["maxItems"] = _MOST_ITEMS
@@ -44,8 +44,8 @@ def _multiple(writer: Any, written: dict[str, Any], path: JsonPath) -> None:
     # Without its decimal point: a library keeps a state for each remainder of it.
     _, digits, exponent = Decimal(str(written["multipleOf"])).normalize().as_tuple()
     if int("".join(map(str, digits)) + max(int(exponent), 0) * "0") > _MOST_STATES:
-        raise unsupported(path, "it has too many digits to be enforced")
+        raise unsupported(path, "it has too many digits")
     if written.get("maximum", 0) < 0 or written.get("exclusiveMaximum", 1) <= 0:
-        raise unsupported(path, "multiples below 0 are not enforced")
+        raise unsupported(path, "multiples of negative numbers only are not supported")
     if all(written.get(keyword, -1) < 0 for keyword in ("minimum", "exclusiveMinimum")):
         writer.narrow(path)

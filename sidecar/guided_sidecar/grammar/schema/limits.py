@@ -166,7 +166,7 @@ def long_repeat(kind: str, text: str) -> str | None:
     for found in _REPEATS[kind].finditer(text):
         counts = (count.lstrip("0") for count in re.findall(r"\d+", found[0]))
         if any(len(count) > _MOST_COUNT_DIGITS or int(count or 0) > _MOST_COUNT for count in counts):
-            return f"a repetition of more than {_MOST_COUNT} times is not enforced: {shown(found[0])}"
+            return f"a repetition of more than {_MOST_COUNT} times is not supported: {shown(found[0])}"
     return None
 
 

@@ -121,7 +121,7 @@ class Writer:
             if not isinstance(found, dict) or self.said(found, where).keys() != {"$ref"}:
                 return found, where
             found, where = self.follow(found, JsonPath(where, "$ref"))
-        raise unsupported(path, f"its references lead to no schema within {_LONGEST_CHAIN} of them")
+        raise unsupported(path, f"it leads through more than {_LONGEST_CHAIN} references, or in a circle")
 
     def write(self, part: Any, path: JsonPath) -> Any:
         """Return the normal form of a part."""

@@ -26,7 +26,9 @@ def _by_pattern(written: Schema, path: JsonPath) -> None:
     for name, part in written["patternProperties"].items():
         pattern, *others = patterns.conditions(name, JsonPath(path, name))
         if others:
-            raise unsupported(JsonPath(path, name), "names are enforced by a pattern without lookaround")
+            raise unsupported(
+                JsonPath(path, name), "lookaround is not supported in a pattern of property names"
+            )
         found[pattern] = {"allOf": [found[pattern], part]} if pattern in found else part
     written["patternProperties"] = found
 
@@ -40,7 +42,7 @@ def _name(writer: Any, said: Schema, written: Schema, path: JsonPath) -> None:
     if listed.values(asked) is not None:
         named = listed.kept(asked, writer.draft)
         if named is None:
-            raise unsupported(path, "which of the names meet its other keywords cannot be told")
+            raise unsupported(path, "enum beside these keywords is not supported for property names")
         only: Schema = {"properties": {name: True for name in named if isinstance(name, str)}}
     elif (pattern := _pattern(asked, path)) is not None:
         only = {"patternProperties": {pattern: True}}
@@ -59,11 +61,11 @@ def _pattern(asked: Schema, path: JsonPath) -> str | None:
     if about == {"pattern"}:
         found, *others = patterns.conditions(asked["pattern"], path)
         if others:
-            raise unsupported(path, "names are enforced by a pattern without lookaround")
+            raise unsupported(path, "lookaround is not supported in a pattern of property names")
         return found
     least, most = asked.get("minLength", 0), asked.get("maxLength", _LONGEST)
     if least > _LONGEST:
-        raise unsupported(path, f"names of more than {_LONGEST} characters are not enforced")
+        raise unsupported(path, f"names of more than {_LONGEST} characters are not supported")
     counted = f"{least},{min(most, _LONGEST) if 'maxLength' in asked else ''}"
     return f"^[^\\u0000-\\u001f\\u007f]{{{counted}}}$" if about else None
 
@@ -86,13 +88,13 @@ def _count(said: Schema, written: Schema, path: JsonPath) -> None:
     names = set(said.get("required", ()))
     counts = [keyword for keyword in ("minProperties", "maxProperties") if keyword in said]
     if counts and "patternProperties" in written and written.get("properties", {}).keys() - names:
-        reason = "it is not enforced beside patternProperties and optional properties"
+        reason = "it is not supported beside patternProperties and optional properties"
         raise unsupported(JsonPath(path, counts[0]), reason)
     least, at = said.get("minProperties", 0), JsonPath(path, "minProperties")
     if least > len(names):
         is_open = written.get("additionalProperties", True) is not False or "patternProperties" in written
         if least > len(names) + 1 and is_open:
-            raise unsupported(at, "it is not enforced where names are open: one may come twice")
+            raise unsupported(at, "it is not supported where further properties are allowed")
         written["minProperties"] = least
     if "maxProperties" in said:
         written["maxProperties"] = said["maxProperties"]

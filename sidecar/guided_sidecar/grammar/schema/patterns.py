@@ -67,7 +67,7 @@ def conditions(pattern: str, path: JsonPath = ROOT) -> list[str]:
     if (reason := broken(pattern)) is not None:
         raise fault(str(path), f"{shown(pattern)} is not a regular expression: {reason}")
     if _BACK_REFERENCE.search(pattern.replace("\\\\", "")):
-        raise unsupported(path, "a back reference cannot be enforced")
+        raise unsupported(path, "back references are not supported")
     try:
         return [_exact(each) for each in (_apart(pattern) if _LOOKAROUND.search(pattern) else [pattern])]
     except (PatternError, automata.UnreadError) as error:
@@ -77,7 +77,7 @@ def conditions(pattern: str, path: JsonPath = ROOT) -> list[str]:
 def _apart(pattern: str) -> Iterator[str]:
     """Yield patterns without lookaround that together mean one."""
     if len(_LOOKAROUND.findall(pattern)) > _MOST_LOOKS:
-        raise PatternError(f"more than {_MOST_LOOKS} lookaheads are not enforced")
+        raise PatternError(f"more than {_MOST_LOOKS} lookaheads are not supported")
     has_choice = _has_top_level_choice(pattern)
     while not has_choice and (found := _AHEAD.match(pattern)) and (end := _closing(pattern[1:])) is not None:
         inner, rest = f"^(?:{pattern[4 : end + 1]})", pattern[end + 2 :]
@@ -113,14 +113,14 @@ def _exact_class(piece: str) -> str:
     if ranges is None:
         if is_other:
             raise PatternError(
-                "a class of it is read in several ways: write a backslash before what is no letter"
+                "regex dialects read a character class of it differently; escape its punctuation"
             )
         return piece
     is_wide = sum(characters.has(ranges, code) for code in range(32)) >= _MANY_CONTROLS
     if is_wide and not all(characters.has(ranges, ord(one)) for one in '"\\'):
         if not piece.startswith("[^"):
             raise PatternError(
-                "a class with control characters, and without a quote or a backslash, is not enforced"
+                "a character class with control characters must have the quote and the backslash, too"
             )
         return characters.class_of(characters.others([*characters.others(ranges), (0, 31)]))
     return characters.class_of(ranges) if is_other else piece

@@ -42,7 +42,7 @@ class References:
             reason = f"{shown(reference)} points outside of the schema: references are not fetched"
             raise unsupported(path, reason) from None
         if not isinstance(found, dict | bool):
-            raise unsupported(path, "it does not name a schema")
+            raise unsupported(path, "it does not lead to a schema")
         if isinstance(found, dict) and id(found) not in self._bases:  # elsewhere anything may stand
             schema.check_part(found, self._root, way)
             self._note(found, way, address)

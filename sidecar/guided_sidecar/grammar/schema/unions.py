@@ -19,7 +19,8 @@ def choose(writer: Any, said: Said, written: dict[str, Any], path: JsonPath) -> 
     without: list[set[str]] = [set() for _ in branches]  # names that a branch goes without, to be apart
     if not judge.are_told_apart(branches):
         if len(branches) > _MOST_COMPARED:
-            raise unsupported(at, f"more than {_MOST_COMPARED} branches need a required const property each")
+            reason = f"more than {_MOST_COMPARED} branches are supported only with a const property in each"
+            raise unsupported(at, reason)
         for index, number in itertools.combinations(range(len(branches)), 2):
             if judge.are_apart(branches[index], branches[number], among=among):
                 continue
