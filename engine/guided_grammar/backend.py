@@ -21,9 +21,9 @@ from typing import Any, Final, NamedTuple, Protocol
 import numpy as np
 
 from guided_contract.wire import Kind
+from guided_grammar.guided_rows import GuidedRows
 from guided_grammar.masks import Bitmask, words
 from guided_grammar.matching import Matcher
-from guided_grammar.walk import Walk
 
 ANY_OBJECT: Final = '{"type": "object"}'
 
@@ -94,7 +94,7 @@ class Backend(Protocol):
         Raises BackendError if neither is there, or the library does not take it.
         """
 
-    def fill(self, walks: Sequence[Walk[Any]], bitmask: Bitmask) -> None:
+    def fill(self, batch: Sequence[GuidedRows[Any]], bitmask: Bitmask) -> None:
         """Fill the rows of sequences of this backend that are not terminated; raises what the library raises.
 
         `bitmask` is [rows, ceil(vocab_size / 32)] int32; what it held before may be anything.
@@ -159,7 +159,7 @@ def warm(backend: Backend) -> None:
     source = compiled.source()
     loaded = backend.load(source, compiled.artifact().encode() if source is None else None)
     row = np.empty((1, words(backend.vocab_size)), dtype=np.int32)
-    backend.fill([Walk(loaded.matcher(), 0, 1, ())], row)
+    backend.fill([GuidedRows(loaded.matcher(), 0, 1, ())], row)
     backend.tokens()
 
 

@@ -20,7 +20,7 @@ _ZEROS: Final = (b"0", b"-0")
 _WORDS: Final = {word[:1]: word for word in (b"true", b"false", b"null")}
 
 
-class Place(NamedTuple):
+class ItemsState(NamedTuple):
     """Where a text stands; never changed, so that any earlier state can be returned to.
 
     Attributes
@@ -43,7 +43,7 @@ class UniqueItems:
 
     def __init__(self, positions: Sequence[Position]) -> None:
         self._bounds = Bounds(positions)
-        self.start = Place(self._bounds.start)
+        self.start = ItemsState(self._bounds.start)
         self._are_unique = [position.unique_items for position in positions] + [False]
         self._are_whole = [position.whole_items for position in positions] + [False]
 
@@ -52,31 +52,31 @@ class UniqueItems:
         frame = where.frame
         return frame is not None and frame[2] >= 0 and self._are_unique[frame[1]]
 
-    def advance(self, place: Place, data: bytes) -> Place | None:
+    def advance(self, state: ItemsState, data: bytes) -> ItemsState | None:
         """Return where the text stands after more bytes, None if an item is there twice or a bound is broken.
 
         `data` must continue a valid JSON text; invalid JSON is not detected.
         """
-        where, seen, text = place
+        where, seen, text = state
         if not self.is_inside(where):
             if _OPEN not in data:
                 after = self._bounds.advance(where, data)
-                return None if after is None else Place(after)
+                return None if after is None else ItemsState(after)
         elif where.mode >= TEXT and _QUOTE not in data:
             after = self._bounds.advance(where, data)
-            return None if after is None else Place(after, seen, text + data)
-        current: Place | None = place
+            return None if after is None else ItemsState(after, seen, text + data)
+        current: ItemsState | None = state
         for byte in data:
             if current is None:
                 return None
             current = self._after(current, byte)
         return current
 
-    def _after(self, place: Place, byte: int) -> Place | None:
-        where, seen, text = place
+    def _after(self, state: ItemsState, byte: int) -> ItemsState | None:
+        where, seen, text = state
         after = self._bounds.advance(where, bytes([byte]))
         if after is None or not self.is_inside(where):
-            return None if after is None else Place(after)
+            return None if after is None else ItemsState(after)
         if where.mode >= TEXT or byte not in _BEHIND:
             text += bytes([byte])
             is_over = where.mode >= TEXT and after.mode == OUTSIDE
@@ -89,7 +89,7 @@ class UniqueItems:
             if item in seen:
                 return None
             seen, text = seen | {item}, b""
-        return Place(after, seen, text) if self.is_inside(after) else Place(after)
+        return ItemsState(after, seen, text) if self.is_inside(after) else ItemsState(after)
 
     def _can_but_be(self, text: bytes, where: Where) -> Any:
         """Return the only value that an item can have which begins so; None: it can have others."""

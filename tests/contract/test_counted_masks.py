@@ -21,9 +21,9 @@ from guided_contract.wire import Backend, Load
 from guided_engine.ranks.bitmasks import BitmaskBuffer
 from guided_engine.ranks.loaded_grammars import LoadedGrammars
 from guided_grammar.bounds import TEXT, Where
+from guided_grammar.guided_rows import GuidedRows
 from guided_grammar.matching import Matcher
 from guided_grammar.registry import Backends
-from guided_grammar.walk import Walk
 from guided_sidecar.grammar import artifacts
 from guided_sidecar.grammar.compile import followed, vocabulary
 from guided_sidecar.grammar.compile.vocabulary import Vocabulary
@@ -220,9 +220,9 @@ def test_masks_hold_what_the_text_may_go_on_with(
         matcher = ours()
         for _ in walked(words, matcher, filled(text, values), rng):
             text_of, matcher.counted = matcher.counted, None
-            plain, _ = words.buffers[1].fill([Walk(matcher, 0, 1, [])], 1)
+            plain, _ = words.buffers[1].fill([GuidedRows(matcher, 0, 1, [])], 1)
             matcher.counted = text_of
-            restricted, _ = words.buffers[0].fill([Walk(matcher, 0, 1, [])], 1)
+            restricted, _ = words.buffers[0].fill([GuidedRows(matcher, 0, 1, [])], 1)
             assert text_of is not None
             where, bounds = text_of._wheres[0], text_of._rules[0].bounds
             expected = [t for t in allowed(plain[0]) if bounds.advance(where, words.tokens[t]) is not None]
@@ -251,7 +251,7 @@ def test_a_token_that_breaks_a_bound_is_rejected(words: Words, backend: Backend)
     letter, quote = words.tokens.index(b"a"), words.tokens.index(b'"')
     assert matcher.valid_prefix([letter, quote]) == 0
     assert matcher.valid_prefix([quote, EOS]) == 2
-    walk = Walk(matcher, 0, 3, [letter, quote])
+    walk = GuidedRows(matcher, 0, 3, [letter, quote])
     rows, _ = words.buffers[0].fill([walk], walk.end)
     assert (walk.valid, walk.filled) == (0, 1)
     assert (rows[1:] == -1).all()
@@ -299,7 +299,7 @@ def compare(words: Words, pair: tuple[Matcher, Matcher], text: str, rng: Any, sa
         drafts = [likely, rng.randrange(2, words.size)]
         if same is not None and not same[drafts].all():
             drafts = []
-        walks = [Walk(matcher, 0, 1 + len(drafts), drafts) for matcher in (ours, theirs)]
+        walks = [GuidedRows(matcher, 0, 1 + len(drafts), drafts) for matcher in (ours, theirs)]
         rows = [buffer.fill([walk], walk.end)[0] for buffer, walk in zip(words.buffers, walks, strict=True)]
         bits = [np.unpackbits(r.view(np.uint8), axis=1, bitorder="little") != 0 for r in rows]
         for row, differing in enumerate(

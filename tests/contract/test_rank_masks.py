@@ -12,9 +12,9 @@ from guided_contract.config import PodConfig
 from guided_contract.wire import Backend, Kind
 from guided_engine.ranks.bitmasks import BitmaskBuffer, settle_dead_ends
 from guided_engine.ranks.fillers import fill_walks
+from guided_grammar.guided_rows import GuidedRows
 from guided_grammar.matching import Matcher
 from guided_grammar.registry import Backends
-from guided_grammar.walk import Walk
 from guided_sidecar.grammar.compile import vocabulary
 from support.grammars import OF_EVERY_KIND
 
@@ -130,7 +130,7 @@ def test_rows_equal_upstreams_with_every_kind_of_draft(twins: Twins, words: Word
             drafts = [rng.choice(ahead) for ahead in _ahead(scout, rng)]
             if rng.random() < 0.4 and drafts:
                 drafts[rng.randrange(len(drafts))] = rng.randrange(3, VOCAB)  # most likely wrong
-            walk = Walk(ours, 0, 1 + len(drafts), drafts)
+            walk = GuidedRows(ours, 0, 1 + len(drafts), drafts)
             bitmask, _ = buffer.fill([walk], walk.end)
             expected = upstream_rows(upstream, drafts, 1 + len(drafts))
             assert walk.valid == len(upstream.validate_tokens(list(drafts)))
@@ -169,8 +169,8 @@ def _ahead(scout: Matcher, rng: random.Random) -> list[list[int]]:
 def test_all_rows_of_a_step_equal_rows_filled_one_by_one(words: Words) -> None:
     made = [words.twins(backend, *OF_EVERY_KIND[name]).make_ours() for backend, name in TAKEN]
     buffer = BitmaskBuffer(64, VOCAB, words.backends)
-    alone = [buffer.fill([Walk(matcher, 0, 1, [])], 1)[0].copy() for matcher in made]
-    walks = [Walk(matcher, row, 1, []) for row, matcher in enumerate(made)]
+    alone = [buffer.fill([GuidedRows(matcher, 0, 1, [])], 1)[0].copy() for matcher in made]
+    walks = [GuidedRows(matcher, row, 1, []) for row, matcher in enumerate(made)]
     together, _ = buffer.fill(walks, walks[-1].end)
     np.testing.assert_array_equal(together, np.concatenate(alone))
 
@@ -192,7 +192,7 @@ class TestEachBackend:
         matcher = words.twins(backend, "regex", "a").make_ours()
         token = words.vocabulary.tokens.index(b"a")
         buffer = BitmaskBuffer(8, VOCAB, words.backends)
-        walk = Walk(matcher, 0, 4, [token, EOS, 5])
+        walk = GuidedRows(matcher, 0, 4, [token, EOS, 5])
         bitmask, _ = buffer.fill([walk], walk.end)
         assert walk.valid == 2
         assert allowed(bitmask[0])[:1] == [token]
@@ -219,7 +219,11 @@ class Broken:
 
 def test_one_broken_matcher_leaves_the_others_their_masks(words: Words) -> None:
     good = words.twins("xgrammar", "regex", "ab").make_ours()
-    walks: list[Walk[Any]] = [Walk(good, 0, 1, []), Walk(Broken(), 1, 2, [3]), Walk(good, 3, 1, [])]  # type: ignore[type-var]
+    walks: list[GuidedRows[Any]] = [
+        GuidedRows(good, 0, 1, []),
+        GuidedRows(Broken(), 1, 2, [3]),
+        GuidedRows(good, 3, 1, []),
+    ]  # type: ignore[type-var]
     bitmask = np.zeros((4, VOCAB // 32), dtype=np.int32)
 
     def fill(these: Any, target: np.ndarray) -> None:
@@ -238,7 +242,7 @@ def test_one_broken_matcher_leaves_the_others_their_masks(words: Words) -> None:
 
 def test_a_row_without_choice_ends_its_sequence_or_forbids_the_draft_before_it(words: Words) -> None:
     matcher = words.twins("xgrammar", "regex", "ab").make_ours()
-    now, later = Walk(matcher, 0, 2, [4]), Walk(matcher, 2, 3, [4, 5])
+    now, later = GuidedRows(matcher, 0, 2, [4]), GuidedRows(matcher, 2, 3, [4, 5])
     now.valid, later.valid = 1, 2
     bitmask = np.full((5, VOCAB // 32), 1, dtype=np.int32)
     bitmask[0] = 0
@@ -253,8 +257,8 @@ def test_a_row_without_choice_ends_its_sequence_or_forbids_the_draft_before_it(w
 def test_a_wider_tokenizer_is_cut_to_the_model_and_a_narrower_one_forbids_the_rest(words: Words) -> None:
     for width, spare in ((VOCAB - 32, 0), (VOCAB + 64, 2)):
         matcher = words.twins("xgrammar", "regex", "[a-z]+").make_ours()
-        plain, _ = BitmaskBuffer(4, VOCAB, words.backends).fill([Walk(matcher, 0, 1, [])], 1)
-        walk = Walk(matcher, 0, 3, [EOS, 4])  # the first draft is wrong, so later rows are full
+        plain, _ = BitmaskBuffer(4, VOCAB, words.backends).fill([GuidedRows(matcher, 0, 1, [])], 1)
+        walk = GuidedRows(matcher, 0, 3, [EOS, 4])  # the first draft is wrong, so later rows are full
         bitmask, _ = BitmaskBuffer(4, width, words.backends).fill([walk], walk.end)
         assert bitmask.shape == (3, width // 32)
         shared = min(width, VOCAB) // 32

@@ -18,9 +18,9 @@ from guided_contract.errors import GuidedError
 from guided_contract.wire import Backend, Load
 from guided_engine.ranks.bitmasks import BitmaskBuffer
 from guided_engine.ranks.loaded_grammars import LoadedGrammars
+from guided_grammar.guided_rows import GuidedRows
 from guided_grammar.matching import Matcher
 from guided_grammar.registry import Backends
-from guided_grammar.walk import Walk
 from guided_sidecar.grammar.compile.compilation import Compiler
 from guided_sidecar.grammar.worker_messages import Job
 from support import tokenizers
@@ -98,7 +98,7 @@ class Rank:
         return self._loaded_grammars.matcher(job.key, [EOS])
 
     def allowed(self, matcher: Matcher) -> set[int]:
-        bitmask, _ = self._buffer.fill([Walk(matcher, 0, 1, ())], 1)
+        bitmask, _ = self._buffer.fill([GuidedRows(matcher, 0, 1, ())], 1)
         bits = np.unpackbits(np.ascontiguousarray(bitmask[0]).view(np.uint8), bitorder="little")
         return set(np.flatnonzero(bits[: self.vocab_size]).tolist())
 

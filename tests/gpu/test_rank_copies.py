@@ -11,8 +11,8 @@ from llguidance import LLMatcher
 from guided_contract.wire import Load, Ticket
 from guided_engine.ranks.bitmasks import BitmaskBuffer
 from guided_engine.ranks.loaded_grammars import LoadedGrammars
+from guided_grammar.guided_rows import GuidedRows
 from guided_grammar.registry import Backends
-from guided_grammar.walk import Walk
 from support.rank import VOCAB, ByteVocabulary
 
 pytestmark = [
@@ -56,7 +56,7 @@ class Rank:
 
     def step(self, number: int) -> tuple[np.ndarray, torch.Tensor]:
         """Fill and mask behind a busy device; return the masks and the logits that they will have masked."""
-        walks = [Walk(matcher, row, 1, ()) for row, matcher in enumerate(self.matchers)]
+        walks = [GuidedRows(matcher, row, 1, ()) for row, matcher in enumerate(self.matchers)]
         bitmask, _ = self.buffer.fill(walks, walks[-1].end)
         assert torch.from_numpy(bitmask).is_pinned()
         logits = torch.zeros(ROWS, VOCAB, device="cuda")

@@ -10,9 +10,9 @@ from typing import Any, Final, NamedTuple, Self
 from guided_contract import fingerprint
 from guided_contract.wire import Kind
 from guided_grammar.backend import BackendError, Library, Threads, Unsupported
+from guided_grammar.guided_rows import GuidedRows
 from guided_grammar.masks import Bitmask
 from guided_grammar.matching import Matcher
-from guided_grammar.walk import Walk
 
 _REFUSAL: Final = "the fake takes choices only"
 Rests = Sequence[bytes]  # what may still follow, of each text that has begun as the sequence has
@@ -44,20 +44,20 @@ class FakeMatcher(Matcher):
         self._texts = self._rests = texts
         self._tokenizer = tokenizer
 
-    def fill_rows(self, walk: Walk["FakeMatcher"], bitmask: Bitmask) -> None:
-        """Write a walk's rows, as far as its drafts are allowed."""
+    def fill_rows(self, guided: GuidedRows["FakeMatcher"], bitmask: Bitmask) -> None:
+        """Write a guided's rows, as far as its drafts are allowed."""
         rests, end = self._rests, self._tokenizer.end
-        self._write(rests, bitmask[walk.row])
-        walk.filled = 1
-        for draft in walk.drafts:
+        self._write(rests, bitmask[guided.row])
+        guided.filled = 1
+        for draft in guided.drafts:
             rests = self._after(rests, draft)
             if not rests:
                 return
-            walk.valid += 1
+            guided.valid += 1
             if draft == end:
                 return
-            self._write(rests, bitmask[walk.row + walk.valid])
-            walk.filled += 1
+            self._write(rests, bitmask[guided.row + guided.valid])
+            guided.filled += 1
 
     def _after(self, rests: Rests, token: int) -> Rests:
         """Return the rests after one more token, none if it is not allowed."""
@@ -143,10 +143,10 @@ class FakeBackend:
             raise BackendError("the fake needs its texts")
         return FakeGrammar(source, self._tokenizer)
 
-    def fill(self, walks: Sequence[Walk[FakeMatcher]], bitmask: Bitmask) -> None:
+    def fill(self, batch: Sequence[GuidedRows[FakeMatcher]], bitmask: Bitmask) -> None:
         """Fill the rows of sequences; see Backend."""
-        for walk in walks:
-            walk.matcher.fill_rows(walk, bitmask)
+        for guided in batch:
+            guided.matcher.fill_rows(guided, bitmask)
 
     def tokens(self) -> Sequence[bytes]:
         """Return each token's bytes; see Backend."""

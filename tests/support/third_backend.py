@@ -16,8 +16,8 @@ from guided_contract.wire import Prepared
 from guided_engine import versions
 from guided_engine.ranks.bitmasks import BitmaskBuffer
 from guided_engine.ranks.loaded_grammars import LoadedGrammars
+from guided_grammar.guided_rows import GuidedRows
 from guided_grammar.registry import Backends
-from guided_grammar.walk import Walk
 from guided_operator.api import crd
 from guided_sidecar.grammar.compile import vocabulary
 from support.engine import pod_config
@@ -61,7 +61,7 @@ def _masks(
     """Return the texts that each row of a step allows: the next token's, and those after three drafts."""
     buffer = BitmaskBuffer(8, words.vocab_size, backends)
     drafts = [words.tokens.index(text) for text in (b"y", b"e", b"n")]
-    walk = Walk(loaded_grammars.matcher(key, None), 0, 4, drafts)
+    walk = GuidedRows(loaded_grammars.matcher(key, None), 0, 4, drafts)
     rows, _ = buffer.fill([walk], walk.end)
     assert walk.valid == 2  # the third is not allowed, and what would follow it is not masked
     assert (rows[3] == -1).all()

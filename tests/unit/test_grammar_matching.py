@@ -12,10 +12,10 @@ from guided_engine.ranks.fillers import fill_walks
 from guided_grammar import registry, texts
 from guided_grammar.backend import BackendError, Library, Threads, one_line
 from guided_grammar.counted_text import CountedText
+from guided_grammar.guided_rows import GuidedRows
 from guided_grammar.masks import Bitmask, allows, words
 from guided_grammar.matching import Matcher
 from guided_grammar.registry import Backends
-from guided_grammar.walk import Walk
 from support.fake_backend import FakeLibrary, FakeTokenizer
 
 TOKENS = [b"", b"a", b"b", b"ab", b"c", *[b""] * 30, b"<end>"]
@@ -99,7 +99,7 @@ def test_what_is_counted_beside_a_grammar_holds_in_all_that_a_matcher_does() -> 
 
 
 def test_a_walk_is_filled_as_far_as_its_drafts_are_allowed() -> None:
-    walks = [Walk(matcher("ab", "abc"), 0, 4, [A, B, END]), Walk(matcher("c"), 4, 3, [A, C])]
+    walks = [GuidedRows(matcher("ab", "abc"), 0, 4, [A, B, END]), GuidedRows(matcher("c"), 4, 3, [A, C])]
     bitmask = rows(7)
     fill_walks(walks, bitmask, BACKEND.fill)
 

@@ -7,7 +7,7 @@ import random
 import numpy as np
 import pytest
 
-from guided_engine.processors.closing import Closing, Place
+from guided_engine.processors.closing import Closing, JsonState
 from guided_engine.processors.interface import Context
 from guided_engine.processors.registry import FactoryError
 from guided_engine.testing import Harness
@@ -107,10 +107,10 @@ def test_it_knows_whether_json_stands_in_a_string(seed: int) -> None:
 
     for _ in range(20):
         text = json.dumps([value(4)], ensure_ascii=False, indent=rng.choice((None, 1)))
-        place, known = Place(), 0
+        state, known = JsonState(), 0
         while known < len(text):
             piece = text[known : known + rng.randint(0, 4)]
-            place, known = place.after(piece.encode()), known + len(piece)
+            state, known = state.after(piece.encode()), known + len(piece)
             with (
                 pytest.raises(json.JSONDecodeError)
                 if known < len(text)
@@ -118,13 +118,13 @@ def test_it_knows_whether_json_stands_in_a_string(seed: int) -> None:
             ):
                 json.loads(text[:known], strict=False)
             in_string = error is not None and error.value.msg.startswith(("Unterminated", "Invalid \\"))
-            assert place.in_string == in_string, (seed, text[:known])
-        assert place.depth == 0
+            assert state.in_string == in_string, (seed, text[:known])
+        assert state.depth == 0
 
 
 def test_an_inch_in_prose_is_forgotten_in_the_next_line() -> None:
-    assert Place().after(b'5" wide\n').in_string is False
-    assert Place().after(b'5" wide\n{"a').in_string is True
+    assert JsonState().after(b'5" wide\n').in_string is False
+    assert JsonState().after(b'5" wide\n{"a').in_string is True
 
 
 @pytest.mark.parametrize(("seed", "within"), [(0, 1), (1, 5), (2, 20), (3, 100)])

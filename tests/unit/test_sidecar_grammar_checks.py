@@ -162,7 +162,7 @@ def test_paths_are_jsonpath() -> None:
     """Those that RFC 9535 calls normalized, but for names that need no brackets."""
     odd = {"properties": {"a b": {"$defs": {"it's": {}, '\n"\\': {}}}}, "prefixItems": [{"items": {}}]}
 
-    assert [place.path for place in subschemas.walk(odd)] == [
+    assert [place.path for place in subschemas.places(odd)] == [
         "$",
         "$.properties['a b']",
         "$.properties['a b'].$defs['it\\'s']",
@@ -181,7 +181,7 @@ def test_what_is_within_is_what_a_walk_meets() -> None:
         "not": [{}],
         "default": {"properties": {"a": {}}},
     }
-    walked = [id(place.schema) for place in subschemas.walk(odd)]
+    walked = [id(place.schema) for place in subschemas.places(odd)]
     found = [id(part) for part in subschemas.within(odd)]
     assert sorted(found) == sorted(walked)
     assert found[0] == id(odd)

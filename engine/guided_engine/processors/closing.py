@@ -50,7 +50,7 @@ class ClosingParams(Params, frozen=True):
     within: Annotated[int, Meta(ge=1, le=4096)] = 64
 
 
-class Place(NamedTuple):
+class JsonState(NamedTuple):
     """Where a text stands, read as JSON.
 
     Attributes
@@ -67,7 +67,7 @@ class Place(NamedTuple):
     in_string: bool = False
     escaped: bool = False
 
-    def after(self, text: bytes) -> "Place":
+    def after(self, text: bytes) -> "JsonState":
         """Return where it stands when it goes on."""
         depth, in_string, escaped = self.depth, self.in_string, 0 if self.escaped else -1
         for found in _STRUCTURE.finditer(text):
@@ -86,7 +86,7 @@ class Place(NamedTuple):
                 depth += 1
             elif byte in b"])}":
                 depth = max(0, depth - 1)
-        return Place(depth, in_string, in_string and escaped == len(text))
+        return JsonState(depth, in_string, in_string and escaped == len(text))
 
 
 class Closing(ProcessorFactory[ClosingParams]):
@@ -155,10 +155,10 @@ class _Favours(NamedTuple):
     in_brackets: Edits
     outside: Edits
 
-    def at(self, place: Place) -> Edits:
-        if place.in_string:
+    def at(self, state: JsonState) -> Edits:
+        if state.in_string:
             return self.in_string
-        return self.in_brackets if place.depth else self.outside
+        return self.in_brackets if state.depth else self.outside
 
 
 def _favouring(values: dict[int, float]) -> Edits:
@@ -171,19 +171,19 @@ class _Text(SequenceProcessor):
         self._texts = texts
         self._favours = favours
         self._until = begins  # how many tokens may come until it begins
-        self._place = Place()
+        self._state = JsonState()
 
     def prepare(self, ahead: Sequence[int]) -> Sequence[Edits | None]:
-        place = self._place
-        rows = [self._row(place, 0)]
+        state = self._state
+        rows = [self._row(state, 0)]
         for number, token in enumerate(ahead, start=1):
-            place = place.after(self._texts[token])
-            rows.append(self._row(place, number))
+            state = state.after(self._texts[token])
+            rows.append(self._row(state, number))
         return rows
 
     def accept(self, tokens: Sequence[int]) -> None:
         self._until -= len(tokens)
-        self._place = self._place.after(b"".join([self._texts[token] for token in tokens]))
+        self._state = self._state.after(b"".join([self._texts[token] for token in tokens]))
 
-    def _row(self, place: Place, ahead: int) -> Edits | None:
-        return self._favours.at(place) if ahead >= self._until else None
+    def _row(self, state: JsonState, ahead: int) -> Edits | None:
+        return self._favours.at(state) if ahead >= self._until else None

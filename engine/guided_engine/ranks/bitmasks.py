@@ -11,12 +11,12 @@ import numpy.typing as npt
 import torch
 
 from guided_contract.wire import Backend
-from guided_engine.ranks.fillers import Fill, fill_walks
+from guided_engine.ranks.fillers import Fill, fill_batch
 from guided_engine.ranks.mask_wait import DeviceWaits, Waits
 from guided_engine.ranks.slowness import LIMIT_NS, MORE_NS
 from guided_grammar.backend import Backend as GrammarBackend
+from guided_grammar.guided_rows import GuidedRows
 from guided_grammar.masks import FULL_MASK, Bitmask, words
-from guided_grammar.walk import Walk
 
 # While the device still reads one step's masks, the next step's are filled into another.
 _SLOTS: Final = 2
@@ -42,29 +42,29 @@ class _Filler:
     scratch: Bitmask | None = None
     is_watched: bool = False
 
-    def run(self, walks: Sequence[Walk[Any]], bitmask: Bitmask) -> None:
-        """Fill the rows of walks. After a step that took long, once one by one: walks that do again are slow.
+    def run(self, batch: Sequence[GuidedRows[Any]], bitmask: Bitmask) -> None:
+        """Fill the rows of `batch`. After a step that took long, once one by one: who does again is slow.
 
         What a library makes at its first use takes long once.
         """
         start_ns, was_watched = time.perf_counter_ns(), self.is_watched
         if was_watched:
-            for walk in walks:
+            for guided in batch:
                 walk_ns, cpu_ns = time.perf_counter_ns(), time.process_time_ns()
-                fill_walks([walk], bitmask, self.fill)
+                fill_batch([guided], bitmask, self.fill)
                 # Without the time in which no thread of this process had a core.
                 took_ns = min(time.perf_counter_ns() - walk_ns, time.process_time_ns() - cpu_ns)
-                walk.is_slow = took_ns > LIMIT_NS + walk.rows * MORE_NS
+                guided.is_slow = took_ns > LIMIT_NS + guided.rows * MORE_NS
         else:
-            fill_walks(walks, bitmask, self.fill)
+            fill_batch(batch, bitmask, self.fill)
         took_ns = time.perf_counter_ns() - start_ns
-        # One by one a step takes longer than its threads together: that says nothing of a walk.
-        is_long = took_ns > LIMIT_NS and took_ns > LIMIT_NS + MORE_NS * sum([w.rows for w in walks])
+        # One by one a step takes longer than its threads together: that says nothing of one sequence.
+        is_long = took_ns > LIMIT_NS and took_ns > LIMIT_NS + MORE_NS * sum([w.rows for w in batch])
         self.is_watched = is_long and not was_watched
 
 
 class BitmaskBuffer:
-    """Fills walks of all backends into one array, whose memory it uses again once the device has read it.
+    """Fills rows of all backends into one array, whose memory it uses again once the device has read it.
 
     A step has at most `rows` rows, as wide as the model's logits; a library may count more or fewer tokens.
     `waits` tells how long sampling waits for the masks.
@@ -79,8 +79,8 @@ class BitmaskBuffer:
         self._backends = backends
         self._fillers: dict[Backend, _Filler] = {}
 
-    def fill(self, walks: Sequence[Walk[Any]], rows: int) -> tuple[Bitmask, int]:
-        """Fill the rows of `walks`, in ascending order; the others of `rows` are not set.
+    def fill(self, batch: Sequence[GuidedRows[Any]], rows: int) -> tuple[Bitmask, int]:
+        """Fill the rows of `batch`, in ascending order; the others of `rows` are not set.
 
         Returns
         -------
@@ -89,9 +89,9 @@ class BitmaskBuffer:
         """
         bitmask = self._next_slot(rows)
         start_ns = time.perf_counter_ns()
-        by_backend: dict[Backend, list[Walk[Any]]] = {}
-        for walk in walks:
-            by_backend.setdefault(walk.matcher.backend, []).append(walk)
+        by_backend: dict[Backend, list[GuidedRows[Any]]] = {}
+        for guided in batch:
+            by_backend.setdefault(guided.matcher.backend, []).append(guided)
         for backend, of_backend in by_backend.items():
             self._fill_backend(backend, of_backend, bitmask)
         return bitmask[:rows], (time.perf_counter_ns() - start_ns) // rows
@@ -122,23 +122,23 @@ class BitmaskBuffer:
         bitmask: Bitmask = memory.numpy()
         return bitmask
 
-    def _fill_backend(self, backend: Backend, walks: Sequence[Walk[Any]], bitmask: Bitmask) -> None:
+    def _fill_backend(self, backend: Backend, batch: Sequence[GuidedRows[Any]], bitmask: Bitmask) -> None:
         filler = self._fillers.get(backend)
         if filler is None:
             library = self._backends[backend]
             filler = self._fillers[backend] = _Filler(library.fill, words(library.vocab_size))
         if filler.words == self._words:
-            filler.run(walks, bitmask)
+            filler.run(batch, bitmask)
             return
         # It counts another vocabulary, and writes its own width; what the model lacks cannot be sampled.
         if filler.scratch is None:
             filler.scratch = np.full((self._rows, filler.words), FULL_MASK, dtype=np.int32)
-        filler.run(walks, filler.scratch)
+        filler.run(batch, filler.scratch)
         shared = min(filler.words, self._words)
-        for walk in walks:
-            bitmask[walk.row : walk.end, :shared] = filler.scratch[walk.row : walk.end, :shared]
-            bitmask[walk.row : walk.row + walk.filled, shared:] = 0
-            bitmask[walk.row + walk.filled : walk.end, shared:] = FULL_MASK
+        for guided in batch:
+            bitmask[guided.row : guided.end, :shared] = filler.scratch[guided.row : guided.end, :shared]
+            bitmask[guided.row : guided.row + guided.filled, shared:] = 0
+            bitmask[guided.row + guided.filled : guided.end, shared:] = FULL_MASK
 
 
 def _waits() -> Waits:
@@ -147,8 +147,8 @@ def _waits() -> Waits:
     return Waits()
 
 
-def settle_dead_ends(walks: Sequence[Walk[Any]], bitmask: Bitmask) -> list[Walk[Any]]:
-    """Return the walks whose next token has no choice at all, their rows made full.
+def settle_dead_ends(batch: Sequence[GuidedRows[Any]], bitmask: Bitmask) -> list[GuidedRows[Any]]:
+    """Return those whose next token has no choice at all, their rows made full.
 
     A later row without a choice makes the draft before it unacceptable: sampling may not go that way.
     """
@@ -158,14 +158,14 @@ def settle_dead_ends(walks: Sequence[Walk[Any]], bitmask: Bitmask) -> list[Walk[
     if has_choice.all():
         return []
     dead = []
-    for walk in walks:
-        blocked = np.flatnonzero(~has_choice[walk.row : walk.end])
+    for guided in batch:
+        blocked = np.flatnonzero(~has_choice[guided.row : guided.end])
         if not blocked.size:
             continue
         first = int(blocked[0])
-        bitmask[walk.row + first : walk.end] = FULL_MASK
+        bitmask[guided.row + first : guided.end] = FULL_MASK
         if first == 0:
-            dead.append(walk)
+            dead.append(guided)
         else:
-            walk.valid = min(walk.valid, first - 1)
+            guided.valid = min(guided.valid, first - 1)
     return dead

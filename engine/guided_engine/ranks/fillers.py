@@ -3,44 +3,44 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from guided_grammar.guided_rows import GuidedRows
 from guided_grammar.masks import FULL_MASK, Bitmask
-from guided_grammar.walk import Walk
 
-Fill = Callable[[Sequence[Walk[Any]], Bitmask], None]
+Fill = Callable[[Sequence[GuidedRows[Any]], Bitmask], None]
 
 
-def fill_walks(walks: Sequence[Walk[Any]], bitmask: Bitmask, fill: Fill) -> None:
-    """Fill every row of `walks`, all of one backend. Never raises: a failure stays in its walk's `error`."""
-    live = [walk for walk in walks if not walk.matcher.is_terminated()]
+def fill_batch(batch: Sequence[GuidedRows[Any]], bitmask: Bitmask, fill: Fill) -> None:
+    """Fill every row of `batch`, all of one backend. Never raises: a failure stays in `error` of its rows."""
+    live = [guided for guided in batch if not guided.matcher.is_terminated()]
     try:
         if live:
             fill(live, bitmask)
             _restrict(live, bitmask)
     except Exception:  # noqa: BLE001 - whatever a native library raises; one by one shows whose fault it is
-        for walk in live:
-            _fill_alone(walk, bitmask, fill)
-    for walk in walks:
-        if walk.filled < walk.rows:
-            if walk.matcher.is_terminated():
-                walk.valid = len(walk.drafts)
-            bitmask[walk.row + walk.filled : walk.end] = FULL_MASK
+        for guided in live:
+            _fill_alone(guided, bitmask, fill)
+    for guided in batch:
+        if guided.filled < guided.rows:
+            if guided.matcher.is_terminated():
+                guided.valid = len(guided.drafts)
+            bitmask[guided.row + guided.filled : guided.end] = FULL_MASK
 
 
-def _restrict(walks: Sequence[Walk[Any]], bitmask: Bitmask) -> None:
+def _restrict(batch: Sequence[GuidedRows[Any]], bitmask: Bitmask) -> None:
     """Take what counted bounds forbid out of the filled rows, and the drafts that break one."""
-    for walk in walks:
-        counted = walk.matcher.counted
+    for guided in batch:
+        counted = guided.matcher.counted
         if counted is not None:
-            rows = bitmask[walk.row : walk.row + walk.filled]
-            walk.valid = counted.restrict(rows, walk.drafts[: walk.valid])
-            walk.filled = min(walk.filled, 1 + walk.valid)
+            rows = bitmask[guided.row : guided.row + guided.filled]
+            guided.valid = counted.restrict(rows, guided.drafts[: guided.valid])
+            guided.filled = min(guided.filled, 1 + guided.valid)
 
 
-def _fill_alone(walk: Walk[Any], bitmask: Bitmask, fill: Fill) -> None:
-    walk.valid = walk.filled = 0
+def _fill_alone(guided: GuidedRows[Any], bitmask: Bitmask, fill: Fill) -> None:
+    guided.valid = guided.filled = 0
     try:
-        fill([walk], bitmask)
-        _restrict([walk], bitmask)
-    except Exception as error:  # noqa: BLE001 - see fill_walks
-        walk.error = error
-        walk.valid = walk.filled = 0
+        fill([guided], bitmask)
+        _restrict([guided], bitmask)
+    except Exception as error:  # noqa: BLE001 - see fill_batch
+        guided.error = error
+        guided.valid = guided.filled = 0

@@ -9,8 +9,8 @@ from guided_engine.ranks.bitmasks import BitmaskBuffer, settle_dead_ends
 from guided_engine.ranks.reasoning import AT_ONCE, Opening
 from guided_engine.ranks.sequence import GuidedSequence, failure_of
 from guided_engine.ranks.step import Masks
+from guided_grammar.guided_rows import GuidedRows
 from guided_grammar.masks import FULL_MASK, forbid
-from guided_grammar.walk import Walk
 
 _log = logging.getLogger("guided_engine")
 
@@ -18,7 +18,7 @@ _log = logging.getLogger("guided_engine")
 class Part(NamedTuple):
     """One sequence's rows, `rows` from `row` on.
 
-    The first `free` of them allow all but what the opening holds back; the others are its `walk`'s. `most`:
+    The first `free` of them allow all but what the opening holds back; the others are `guided`. `most`:
     how many leading drafts may be accepted, whatever its grammar says of them.
     """
 
@@ -26,7 +26,7 @@ class Part(NamedTuple):
     row: int
     rows: int
     most: int
-    walk: Walk[Any] | None = None
+    guided: GuidedRows[Any] | None = None
     free: int = 0
     opening: Opening = AT_ONCE
 
@@ -34,7 +34,9 @@ class Part(NamedTuple):
     def acceptable(self) -> int:
         """Return how many leading drafts its grammar allows."""
         before = self.opening.taken
-        return before + (self.walk.valid if self.walk is not None and before == self.opening.grammar else 0)
+        if self.guided is None or before != self.opening.grammar:
+            return before
+        return before + self.guided.valid
 
 
 def part_of(sequence: GuidedSequence, row: int, scheduled: int) -> Part | None:
@@ -52,14 +54,14 @@ def part_of(sequence: GuidedSequence, row: int, scheduled: int) -> Part | None:
     matcher, is_given_up = sequence.matcher, sequence.is_given_up
     if matcher is not None and not is_given_up and not matcher.is_terminated():
         if sequence.reasoning is None:
-            return Part(sequence, row, rows, most, Walk(matcher, row, rows, drafts))
+            return Part(sequence, row, rows, most, GuidedRows(matcher, row, rows, drafts))
         opening = sequence.opening(drafts)
         if not sequence.is_given_up:
             if opening.mask > len(drafts):  # it reasons on, and drafts that are not known may not be accepted
                 return Part(sequence, row, rows, most, free=rows, opening=opening)
             first = opening.grammar
-            walk: Walk[Any] = Walk(matcher, row + first, rows - first, drafts[first:])
-            return Part(sequence, row, rows, most, walk, opening.mask, opening)
+            guided: GuidedRows[Any] = GuidedRows(matcher, row + first, rows - first, drafts[first:])
+            return Part(sequence, row, rows, most, guided, opening.mask, opening)
     banned: Sequence[int] = ()
     if sequence.is_given_up:
         # Until all ranks have given it up, this one accepts no draft: the scheduler follows another rank, and
@@ -74,28 +76,28 @@ def part_of(sequence: GuidedSequence, row: int, scheduled: int) -> Part | None:
 
 def masks_of(parts: Sequence[Part], bitmasks: BitmaskBuffer) -> Masks:
     """Fill and return the masks of a step; a sequence that fails, or has no next token, is marked to end."""
-    walks = [part.walk for part in parts if part.walk is not None]
-    bitmask, duration_ns = bitmasks.fill(walks, parts[-1].row + parts[-1].rows)
-    dead = {id(walk) for walk in settle_dead_ends(walks, bitmask)}
+    batch = [part.guided for part in parts if part.guided is not None]
+    bitmask, duration_ns = bitmasks.fill(batch, parts[-1].row + parts[-1].rows)
+    dead = {id(guided) for guided in settle_dead_ends(batch, bitmask)}
     acceptable = [part.acceptable for part in parts]
     for part, allowed in zip(parts, acceptable, strict=True):
-        sequence, walk = part.sequence, part.walk
+        sequence, guided = part.sequence, part.guided
         for free in bitmask[part.row : part.row + part.free]:
             free[:] = FULL_MASK
             for token in part.opening.held_back:
                 forbid(free, token)
         sequence.tally.forbidden += max(0, len(sequence.drafts) - allowed)
-        if walk is None:
+        if guided is None:
             continue
-        sequence.tally.count_fill(duration_ns * walk.rows)
-        if walk.error is not None:
-            _log.warning("guidedmodel: the matcher of %s failed: %s", sequence.request_id, walk.error)
-            if walk.drafts:
-                forbid(bitmask[walk.row], walk.drafts[0])  # as part_of bans it from the next step on
-            sequence.fail(failure_of(walk.error))
-        elif walk.is_slow:
+        sequence.tally.count_fill(duration_ns * guided.rows)
+        if guided.error is not None:
+            _log.warning("guidedmodel: the matcher of %s failed: %s", sequence.request_id, guided.error)
+            if guided.drafts:
+                forbid(bitmask[guided.row], guided.drafts[0])  # as part_of bans it from the next step on
+            sequence.fail(failure_of(guided.error))
+        elif guided.is_slow:
             sequence.fail(ErrorCode.SEQUENCE_SLOW)
-        elif id(walk) in dead:
+        elif id(guided) in dead:
             sequence.fail(ErrorCode.SEQUENCE_DEAD_END)
     names = [part.sequence.request_id for part in parts]
     most = [part.most for part in parts]

@@ -16,7 +16,7 @@ from guided_contract.counting import Position
 from guided_engine.ranks.token_rows import row_of, tokens_of
 from guided_grammar.bounds import OUTSIDE, TEXT, scan
 from guided_grammar.masks import Bitmask, forbid
-from guided_grammar.unique_items import Place, UniqueItems, value
+from guided_grammar.unique_items import ItemsState, UniqueItems, value
 
 _UNREADABLE: Final = "\ufffd"  # what a client sees for bytes that are no UTF-8
 _ENDS_NUMBER: Final = re.compile(rb"[,\]\s]")
@@ -76,29 +76,29 @@ class UniqueRule:
         self.start = self._items.start
         self._table = table
 
-    def advance(self, place: Place, token: int) -> Place | None:
+    def advance(self, state: ItemsState, token: int) -> ItemsState | None:
         """Return where the text stands after the token id `token`; None if it ends an item that is there."""
-        return self._items.advance(place, self._table.tokens[token])
+        return self._items.advance(state, self._table.tokens[token])
 
-    def restrict(self, row: Bitmask, place: Place) -> None:
+    def restrict(self, row: Bitmask, state: ItemsState) -> None:
         """Clear the tokens that would end an item which is there from one mask row."""
-        table, (where, seen, text) = self._table, place
+        table, (where, seen, text) = self._table, state
         if not self._items.is_inside(where):
-            self._follow(row, place, table.open_array)
+            self._follow(row, state, table.open_array)
         elif where.mode != OUTSIDE:
-            self._restrict_string(row, place)
+            self._restrict_string(row, state)
         else:
-            self._follow(row, place, table.whole)
+            self._follow(row, state, table.whole)
             if text and value(text) in seen:
                 np.bitwise_and(row, table.going_on, out=row)
 
-    def _restrict_string(self, row: Bitmask, place: Place) -> None:
+    def _restrict_string(self, row: Bitmask, state: ItemsState) -> None:
         """Clear the tokens that would complete the string to one that is in the array."""
-        table, (where, seen, text) = self._table, place
+        table, (where, seen, text) = self._table, state
         if where.mode != TEXT or any(_UNREADABLE in item for item in seen if isinstance(item, str)):
-            self._follow(row, place, table.quoting)
+            self._follow(row, state, table.quoting)
             return
-        self._follow(row, place, table.in_text)
+        self._follow(row, state, table.in_text)
         if not seen:
             return
         begun, cut = _read(text)
@@ -109,9 +109,9 @@ class UniqueRule:
                     for token in table.closing.get(rest[len(cut) :], ()):
                         forbid(row, token)
 
-    def _follow(self, row: Bitmask, place: Place, some: Bitmask) -> None:
+    def _follow(self, row: Bitmask, state: ItemsState, some: Bitmask) -> None:
         for token in tokens_of(row & some):
-            if self.advance(place, token) is None:
+            if self.advance(state, token) is None:
                 forbid(row, token)
 
 

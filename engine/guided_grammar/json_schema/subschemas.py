@@ -77,7 +77,7 @@ class Place(NamedTuple):
         return step(self.path, keyword)
 
 
-def walk(schema: Any) -> Iterator[Place]:
+def places(schema: Any) -> Iterator[Place]:
     """Yield every schema object, parents first; the schema has been checked against its metaschema."""
     stack = [Place(ROOT, schema)] if isinstance(schema, dict) else []
     while stack:
@@ -242,4 +242,4 @@ def _listed(way: JsonPath, children: list[Any]) -> Iterator[tuple[JsonPath, Any]
 
 def find(schema: Any, keyword: str) -> str | None:
     """Return the path of a keyword's first use, or None."""
-    return next((place.at(keyword) for place in walk(schema) if keyword in place.schema), None)
+    return next((place.at(keyword) for place in places(schema) if keyword in place.schema), None)

@@ -15,12 +15,12 @@ import llguidance
 
 from guided_contract.wire import Kind
 from guided_grammar.backend import ANY_OBJECT, BackendError, Threads, one_line
+from guided_grammar.guided_rows import GuidedRows
 from guided_grammar.json_schema import subschemas
 from guided_grammar.llguidance.matcher import GuidanceFiller, GuidanceMatcher, Prototype
 from guided_grammar.llguidance.tags import as_lark
 from guided_grammar.masks import Bitmask
 from guided_grammar.texts import choice_as_lark, is_lark, one_of
-from guided_grammar.walk import Walk
 
 # Of what is kept, for each second of CPU that it takes to make: 30 to 140 MB. To ask malloc takes 4 ms.
 _BYTES_A_SECOND: Final = 140e6
@@ -70,9 +70,9 @@ class GuidanceBackend:
         except BackendError:
             raise BackendError("llguidance refuses the grammar") from None  # its message may quote the text
 
-    def fill(self, walks: Sequence[Walk[GuidanceMatcher]], bitmask: Bitmask) -> None:
+    def fill(self, batch: Sequence[GuidedRows[GuidanceMatcher]], bitmask: Bitmask) -> None:
         """Fill the rows of sequences; see Backend."""
-        self._filler().fill(walks, bitmask)
+        self._filler().fill(batch, bitmask)
 
     def tokens(self) -> Sequence[bytes]:
         """Return each token's bytes; see Backend."""

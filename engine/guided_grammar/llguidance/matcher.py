@@ -7,9 +7,9 @@ import llguidance
 import llguidance.numpy as llguidance_numpy
 
 from guided_grammar import stack
+from guided_grammar.guided_rows import GuidedRows
 from guided_grammar.masks import Bitmask
 from guided_grammar.matching import Matcher, MatcherError, SpentError
-from guided_grammar.walk import Walk
 
 _SPENT: Final = "lexer error"  # how llguidance's words begin where the lexer is spent that copies share
 
@@ -90,25 +90,25 @@ class GuidanceFiller:
     def __init__(self, threads: int) -> None:
         self._executor = llguidance.LLExecutor(num_threads=threads)
 
-    def fill(self, walks: Sequence[Walk[GuidanceMatcher]], bitmask: Bitmask) -> None:
+    def fill(self, batch: Sequence[GuidedRows[GuidanceMatcher]], bitmask: Bitmask) -> None:
         """Fill the rows of sequences that are not terminated; raises what the library raises."""
         single, drafted = [], []
-        for walk in walks:
-            matcher = walk.matcher
+        for guided in batch:
+            matcher = guided.matcher
             drafts: Sequence[int] = ()
-            if walk.drafts:
-                walk.valid = matcher.valid_prefix(walk.drafts)
-                drafts = walk.drafts[: walk.valid]
+            if guided.drafts:
+                guided.valid = matcher.valid_prefix(guided.drafts)
+                drafts = guided.drafts[: guided.valid]
                 if drafts and drafts[-1] in matcher.ends:
                     drafts = drafts[:-1]  # it may be accepted, and what follows the end is free
-            walk.filled = 1 + len(drafts)
+            guided.filled = 1 + len(drafts)
             if drafts:
-                drafted.append((matcher.native, walk.row, drafts))
+                drafted.append((matcher.native, guided.row, drafts))
             else:
-                single.append((matcher.native, walk.row))
+                single.append((matcher.native, guided.row))
         if drafted:
             llguidance_numpy.fill_next_token_bitmask_par_with_draft_tokens(self._executor, drafted, bitmask)
         if single:
             llguidance_numpy.fill_next_token_bitmask_par(self._executor, single, bitmask)
-        for walk in walks:
-            walk.matcher.check()
+        for guided in batch:
+            guided.matcher.check()

@@ -10,8 +10,9 @@ from typing import Any, Final
 
 from guided_contract.wire import Kind
 from guided_grammar.backend import Unsupported
+from guided_grammar.json_schema import subschemas
 from guided_grammar.json_schema.keywords import BOUNDS, asserts, numbers
-from guided_grammar.json_schema.subschemas import Place, walk, within
+from guided_grammar.json_schema.subschemas import Place, within
 from guided_grammar.llguidance import tags
 from guided_grammar.rules import Rule, first
 
@@ -34,7 +35,7 @@ def lacks(kind: Kind, value: Any) -> Unsupported | None:
         return Unsupported("$.format", reason) if reason else None
     if kind != "json" or all(map(_OF_NUMBERS.isdisjoint, within(value))):
         return None
-    places = list(walk(value))
+    places = list(subschemas.places(value))
     return first(_RULES, places) or _taken_for_inclusive(places)
 
 

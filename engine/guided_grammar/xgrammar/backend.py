@@ -14,9 +14,9 @@ import xgrammar
 
 from guided_contract.wire import Kind
 from guided_grammar.backend import ANY_OBJECT, BackendError, Threads, one_line
+from guided_grammar.guided_rows import GuidedRows
 from guided_grammar.masks import Bitmask
 from guided_grammar.texts import choice_as_ebnf, is_lark, new_form
-from guided_grammar.walk import Walk
 from guided_grammar.xgrammar import classes
 from guided_grammar.xgrammar.matcher import XGrammarFiller, XGrammarMatcher
 from guided_grammar.xgrammar.special import SpecialTokens
@@ -83,9 +83,9 @@ class XGrammarBackend:
             raise BackendError("an xgrammar grammar needs its text, or an artefact and its hash")
         return XGrammarGrammar(compiled, source)
 
-    def fill(self, walks: Sequence[Walk[XGrammarMatcher]], bitmask: Bitmask) -> None:
+    def fill(self, batch: Sequence[GuidedRows[XGrammarMatcher]], bitmask: Bitmask) -> None:
         """Fill the rows of sequences; see Backend."""
-        self._filler().fill(walks, bitmask)
+        self._filler().fill(batch, bitmask)
 
     def tokens(self) -> Sequence[bytes]:
         """Return each token's bytes; see Backend."""

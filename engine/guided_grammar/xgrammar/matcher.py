@@ -5,9 +5,9 @@ from typing import Any
 
 import xgrammar
 
+from guided_grammar.guided_rows import GuidedRows
 from guided_grammar.masks import Bitmask
 from guided_grammar.matching import Matcher
-from guided_grammar.walk import Walk
 
 
 class XGrammarMatcher(Matcher):
@@ -55,28 +55,28 @@ class XGrammarFiller:
     def __init__(self, threads: int) -> None:
         self._batch = xgrammar.BatchGrammarMatcher(max_threads=threads)
 
-    def fill(self, walks: Sequence[Walk[XGrammarMatcher]], bitmask: Bitmask) -> None:
+    def fill(self, batch: Sequence[GuidedRows[XGrammarMatcher]], bitmask: Bitmask) -> None:
         """Fill the rows of sequences that are not terminated; raises what the library raises."""
-        live = list(walks)
+        live = list(batch)
         try:
             while live:
-                self._batch.batch_fill_next_token_bitmask(
-                    [walk.matcher.native for walk in live], bitmask, [walk.row + walk.valid for walk in live]
-                )
-                live = [walk for walk in live if _goes_on(walk)]
+                matchers = [guided.matcher.native for guided in live]
+                rows = [guided.row + guided.valid for guided in live]
+                self._batch.batch_fill_next_token_bitmask(matchers, bitmask, rows)
+                live = [guided for guided in live if _goes_on(guided)]
         finally:
-            for walk in walks:
-                if walk.valid:
-                    walk.matcher.native.rollback(walk.valid)
+            for guided in batch:
+                if guided.valid:
+                    guided.matcher.native.rollback(guided.valid)
 
 
-def _goes_on(walk: Walk[XGrammarMatcher]) -> bool:
+def _goes_on(guided: GuidedRows[XGrammarMatcher]) -> bool:
     """Take note of the row that was filled, and advance; tell whether there is another."""
-    walk.filled = 1 + walk.valid
-    if walk.valid == len(walk.drafts):
+    guided.filled = 1 + guided.valid
+    if guided.valid == len(guided.drafts):
         return False
-    draft = walk.drafts[walk.valid]
-    if not walk.matcher.native.accept_token(draft):
+    draft = guided.drafts[guided.valid]
+    if not guided.matcher.native.accept_token(draft):
         return False
-    walk.valid += 1
-    return draft not in walk.matcher.ends
+    guided.valid += 1
+    return draft not in guided.matcher.ends

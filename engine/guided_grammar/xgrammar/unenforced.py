@@ -10,7 +10,7 @@ from typing import Any, Final
 from guided_contract.wire import Kind
 from guided_grammar.backend import Unsupported
 from guided_grammar.json_schema.keywords import BOUNDS, CONSTRAINTS, LENGTHS, has_lengths, numbers
-from guided_grammar.json_schema.subschemas import ROOT, Place, walk
+from guided_grammar.json_schema.subschemas import ROOT, Place, places
 from guided_grammar.rules import Rule, first
 
 # It reads a schema by the first of these that it finds there, and nothing beside it.
@@ -52,7 +52,7 @@ _SURROGATE: Final = re.compile(r"(?<!\\)(?:\\\\)*\\(?:u|u\{|U0000|x\{)[dD][89a-f
 def lacks(kind: Kind, value: Any) -> Unsupported | None:
     """Return the first thing that xgrammar does not enforce; see Library."""
     if kind == "json":
-        return first(_RULES, walk(value))
+        return first(_RULES, places(value))
     if kind == "regex" and _repeats_too_often(value):
         return Unsupported(None, _LONG_REPEAT)
     if kind in {"regex", "grammar"} and _SURROGATE.search(value):

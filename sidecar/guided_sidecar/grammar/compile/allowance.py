@@ -56,7 +56,7 @@ class Allowance:
         found = [
             (place.schema, keyword, at)
             for way, schema in self._schemas()
-            for place in subschemas.walk(schema)
+            for place in subschemas.places(schema)
             for keyword in place.schema
             if _leads(at := subschemas.below(way, place.at(keyword)), path)
         ]

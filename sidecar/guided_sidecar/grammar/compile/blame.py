@@ -134,7 +134,7 @@ def _path(made: Form, said: str) -> str:
     only = [keyword for keyword in made.schema if keyword in CONSTRAINTS]
     best, found = 0, subschemas.step("$", only[0]) if len(only) == 1 else "$"
     is_empty = any(one in said for one in _EMPTY)
-    for place in subschemas.walk(made.schema):
+    for place in subschemas.places(made.schema):
         for keyword, value in place.schema.items():
             if is_empty and value == []:
                 return made.at(place.at(keyword))

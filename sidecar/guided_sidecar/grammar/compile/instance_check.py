@@ -60,7 +60,7 @@ class Judge:
             return None
         if violated is None:
             return None
-        there = (place for place in subschemas.walk(self._schema) if place.schema is violated.schema)
+        there = (place for place in subschemas.places(self._schema) if place.schema is violated.schema)
         place = next(there, None)  # none where a reference leads below no keyword
         return "$" if place is None else place.at(str(violated.validator))
 

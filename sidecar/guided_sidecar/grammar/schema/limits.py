@@ -94,7 +94,7 @@ def _excesses(schema: Json, limits: CompileConfig, base: JsonPath = ROOT) -> Ite
             elif keyword == "pattern" and isinstance(value, str):
                 count, most, what = len(value), limits.max_regex_chars, "characters"
             if count > most:  # only then does it matter where
-                place = next(place for place in subschemas.walk(schema) if place.schema is part)
+                place = next(place for place in subschemas.places(schema) if place.schema is part)
                 yield from _excess(count, most, what, subschemas.below(str(base), place.at(keyword)))
 
 

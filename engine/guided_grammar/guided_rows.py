@@ -10,7 +10,7 @@ _M = TypeVar("_M", bound=Matcher)
 
 
 @dataclass(slots=True)
-class Walk(Generic[_M]):
+class GuidedRows(Generic[_M]):
     """`rows` rows from `row` on, for the next token and after each draft.
 
     `drafts` are the drafts that are known, perhaps fewer than scheduled, never -1. Filling sets `filled`, the
