@@ -77,7 +77,6 @@ class Decode(Record, frozen=True, kw_only=True):
     counts proposed drafts that the grammar did not allow, and those after them.
     """
 
-    request_id: str
     traceparent: Word | None
     tracestate: Tracestate | None = None
     rank: Rank

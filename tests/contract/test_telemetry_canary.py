@@ -154,7 +154,6 @@ def _send(pod: PodConfig) -> None:
         status=503,
     )
     decoded = Decode(
-        request_id=request,
         traceparent=PARENT,
         rank=0,
         grammar_key="k",

@@ -143,7 +143,6 @@ def root(**changes: str) -> HttpRequest:
 
 def decode(rank: int) -> Decode:
     return Decode(
-        request_id="r",
         traceparent=PARENT,
         rank=rank,
         grammar_key="k",

@@ -68,7 +68,6 @@ def request(status: int = 200, code: str | None = None) -> HttpRequest:
 def decode(**changes: Any) -> Decode:
     """Return the record of a guided sequence."""
     fields: dict[str, Any] = {
-        "request_id": "r",
         "traceparent": None,
         "rank": 0,
         "grammar_key": "k",

@@ -162,7 +162,7 @@ def test_every_code_has_an_entry_and_a_body() -> None:
 
 def test_records_survive_and_garbage_is_a_value_error() -> None:
     record = records.Decode(
-        request_id="r", traceparent=None, rank=0, grammar_key="k", backend="xgrammar", start_ns=1, end_ns=2
+        traceparent=None, rank=0, grammar_key="k", backend="xgrammar", start_ns=1, end_ns=2
     )
     assert records.decode(records.encode(record)) == record
     with pytest.raises(ValueError):

@@ -40,6 +40,7 @@ IMPORTS: Final = {
         "guided_grammar",
         "msgspec",
         "numpy",
+        "psutil",  # vLLM's own
         "starlette",
         "torch",
         "vllm",

@@ -96,7 +96,6 @@ async def test_garbage_is_counted_and_the_next_record_is_taken(pod: Pod, datagra
 
 async def test_figures_that_no_collector_can_hold_are_garbage(pod: Pod) -> None:
     huge = Decode(
-        request_id="r",
         traceparent=None,
         rank=0,
         grammar_key="k",

@@ -25,7 +25,6 @@ PARENT = f"00-{TRACE}-{SPAN}-01"
 
 def decode(**changes: object) -> Decode:
     fields = {
-        "request_id": "r",
         "traceparent": PARENT,
         "rank": 0,
         "grammar_key": "k",

@@ -51,7 +51,6 @@ _REQUEST: Final = HttpRequest(
     finish_reasons=["stop"],
 )
 _DECODE: Final = Decode(
-    request_id="request",
     traceparent=f"00-{_TRACE}-{_SPAN}-01",
     rank=0,
     grammar_key="key",

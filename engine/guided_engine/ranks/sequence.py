@@ -200,7 +200,6 @@ class GuidedSequence:
             said = text() if self.stop_texts else b""
             end = "stopped" if any(stop.encode() in said for stop in self.stop_texts) else "aborted"
         return Decode(
-            request_id=self.request_id,
             traceparent=ticket.traceparent,
             tracestate=ticket.tracestate,
             rank=self.rank,

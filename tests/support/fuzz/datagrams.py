@@ -57,7 +57,6 @@ def seeds() -> list[bytes]:
         dropped=3,
     )
     decode = Decode(
-        request_id="r",
         traceparent=f"00-{TRACE_ID}-b7ad6b7169203331-01",
         rank=1,
         grammar_key="k",
