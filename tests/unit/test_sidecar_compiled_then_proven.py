@@ -9,7 +9,7 @@ import pytest
 
 from guided_contract.errors import ErrorCode, GuidedError
 from guided_contract.wire import Failed, Load, Loaded, Prepared, Proven, Refused, Release
-from guided_sidecar.grammar import worker_messages
+from guided_sidecar.grammar import artifacts, worker_messages
 from guided_sidecar.grammar.worker_messages import Compiled, Done
 from support.played import settled
 from support.played_service import ASKED, PlayedService
@@ -172,3 +172,33 @@ async def test_a_rank_that_finds_it_slow_before_the_proof_is_believed(service: P
     await service.asks(2)
     assert isinstance(refused := service.api.sent[-1], Refused)
     assert refused.code == "grammar_slow"
+
+
+async def test_a_file_that_nobody_was_told_of_goes_with_its_worker(service: PlayedService) -> None:
+    await service.asks()
+    service.pool.may_die.clear()
+    artifacts.write(service.pod.grammars_folder, service.key, b"compiled")  # and killed before it says so
+    service.api.session.receive(Release(id=1))
+    await settled()
+    service.pool.may_die.set()
+    await settled()
+    assert not list(service.pod.grammars_folder.iterdir())
+
+
+async def test_who_gave_up_does_not_begin_with_the_next_compile_of_the_key(service: PlayedService) -> None:
+    """Its worker takes a while to die."""
+    service.rank.answer = lambda _sent: None
+    await service.asks()
+    await service.pool.compiled(FIRST)  # being loaded
+    service.pool.may_die.clear()
+    service.api.session.receive(Release(id=1))
+    other = service.connect_api()
+    await service.asks(7, other)
+    service.rank.session.receive(Loaded(key=service.key))  # to the first Load
+    await service.pool.compiled(FIRST)
+    service.rank.session.receive(Loaded(key=service.key))
+    await settled()
+    assert [type(one) for one in other.sent] == [Prepared]
+    service.pool.may_die.set()
+    await settled()
+    assert not service.api.sent, "its lease has ended"

@@ -234,17 +234,17 @@ class Known:
             return
         before, done = grammar.done, message.done
         if before is not None and load_of(grammar.key, before) != load_of(grammar.key, done):
-            self._retract(grammar, done)
+            self._load_barrier.forget(grammar.key)
         grammar.done = done
         grammar.compiled.set()
 
-    def _retract(self, grammar: Grammar, instead: Done | None = None) -> None:
-        """Take back what ranks were told to load; `instead`: what they are to load now."""
+    def _retract(self, grammar: Grammar) -> None:
+        """Take back what ranks were told to load, and what a worker has written."""
         done, grammar.done = grammar.done, None
         if done is not None:
             self._load_barrier.forget(grammar.key)
-            if done.artifact is not None and (instead is None or instead.artifact is None):
-                artifacts.remove(self._pod.grammars_folder, done.artifact)
+        if grammar.key not in self._compiling and grammar.key not in self._kept:
+            artifacts.remove(self._pod.grammars_folder, grammar.key)
 
     async def _compile(self, grammar: Grammar, job: Job, trace: Context) -> None:
         span = self._tracer.start_span(c.GRAMMAR_COMPILE, trace)

@@ -177,7 +177,8 @@ class Preparer:
         if done is not None and self._known.compiling(grammar.key) is grammar:
             with contextlib.suppress(GuidedError):
                 await self._ensure(waiter, grammar.key, done)
-                loaded(_prepared(waiter.request, grammar.key, grammar.done or done, is_proven=False))
+                if grammar.done is not None:  # else it was given up, and another of its key is loaded
+                    loaded(_prepared(waiter.request, grammar.key, grammar.done, is_proven=False))
 
     async def _load(self, waiter: _Waiter, grammar: Grammar) -> None:
         """Wait until every rank has loaded a grammar; where that fails, its lease ends."""
