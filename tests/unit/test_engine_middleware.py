@@ -237,6 +237,20 @@ class TestMiddleware:
         record = served.record
         assert (record.status, record.error_code) == (503, "grammar_service_unavailable")
 
+    @pytest.mark.parametrize("path", ["/v1/completions", "/v1/completions\n"])
+    async def test_a_former_word_is_refused_at_every_path_that_leads_to_the_route(
+        self, served: Served, path: str
+    ) -> None:
+        """Starlette's `$` matches before a line's end, too."""
+
+        async def app(_scope: Any, receive: Any, send: Any) -> None:
+            await receive()
+            await send(STREAM)
+
+        await served.run(app, path, body=b'{"prompt": "x", "guided_json": {}, "guided_regex": "a"}')
+        assert served.sent[0]["status"] == 400
+        assert json.loads(served.body)["error"]["code"] == "request_unknown_constraint"
+
     async def test_refusal_answers_for_a_handler_that_raises(self, served: Served) -> None:
         async def app(_scope: Any, _receive: Any, send: Any) -> None:
             await send(STREAM)

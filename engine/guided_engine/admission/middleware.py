@@ -56,7 +56,8 @@ class AdmissionMiddleware:
                 self._closing = asyncio.create_task(closing)
         elif scope["type"] == "http" and pod.drain is not None:
             send = draining.closing_connections(send, pod.draining_file)
-        route = scope.get("path", "").removeprefix(scope.get("root_path", ""))
+        # As starlette's routes match: `$` also before a line's end.
+        route = scope.get("path", "").removeprefix(scope.get("root_path", "")).removesuffix("\n")
         if scope["type"] != "http" or scope["method"] != "POST" or route not in _GENERATING:
             await self._app(scope, receive, send)
             return
@@ -134,20 +135,23 @@ class _Response:
             It asks for something that vLLM would ignore, or trips over; raised, so that the application goes
             no further.
         """
-        body, exchange = request_body.read(text), self._exchange
-        if body is None:
-            return
+        exchange = self._exchange
+        try:
+            if (body := request_body.read(text)) is not None:
+                self._check(body)
+        except GuidedError as error:
+            exchange.fail(error)
+            raise
+
+    def _check(self, body: dict[str, Any]) -> None:
+        exchange = self._exchange
         model = body.get("model")
         is_fit = isinstance(model, str) and len(model) <= MOST_NAME and model.isprintable()
         exchange.model = model if is_fit else None
         exchange.ignored = known_keys.ignored(self._app, exchange.route, body)
         exchange.written = client_paths.written(body)
         most_bytes = self._pod.guided_decoding.compile.max_schema_bytes
-        try:
-            request_checks.check(exchange.route, body, most_bytes, self._pod.logits_processors)
-        except GuidedError as error:
-            exchange.fail(error)
-            raise
+        request_checks.check(exchange.route, body, most_bytes, self._pod.logits_processors)
 
     async def _send(self, message: Message) -> None:
         # Never waits for the verdict: a streaming handler asks the engine only after its start was taken.

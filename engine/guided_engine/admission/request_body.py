@@ -7,8 +7,19 @@ from guided_contract.errors import ErrorCode, GuidedError
 
 
 def read(text: bytes) -> dict[str, Any] | None:
-    """Return a body as vLLM will read it; None: it is no JSON object, which vLLM refuses itself."""
-    value = value_of(text)
+    """Return a body as vLLM will read it; None: it is no JSON object, which vLLM refuses itself.
+
+    Raises
+    ------
+    GuidedError
+        request_invalid: it is nested deeper than is read here. vLLM, with less on its stack, might.
+    """
+    try:
+        value = json.loads(text)
+    except RecursionError:
+        raise GuidedError(ErrorCode.REQUEST_INVALID, "the body is nested too deeply") from None
+    except ValueError:
+        return None
     return value if isinstance(value, dict) else None
 
 

@@ -42,6 +42,7 @@ _FORMATS: Final[Mapping[str, tuple[tuple[str, ...], str]]] = {
 }
 _NOTHING: Final[tuple[Any, ...]] = (None, False, "", [], {"type": "text"})
 _MISSPELT: Final = 2  # letters too many and too few that a misspelt word has at most, in any order
+_LONGEST_KEY: Final = 128  # characters that are looked at
 _MOST_KEYS: Final = 200  # of an object; among more, which nobody writes, misspelt ones are not looked for
 
 
@@ -79,7 +80,7 @@ def _unread(
     for key in holder:
         if key in read or (path == f"{route.arguments}." and key.startswith(names.RESERVED_PREFIX)):
             continue
-        word = re.sub(r"[-_\s]", "", key).casefold()
+        word = re.sub(r"[-_\s]", "", key[:_LONGEST_KEY]).casefold()
         if not word.startswith("guided"):
             is_alike = str.__eq__ if len(holder) > _MOST_KEYS else _is_like
             word = next((one for one in likely if is_alike(word, one)), "")

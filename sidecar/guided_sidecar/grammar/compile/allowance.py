@@ -54,18 +54,19 @@ class Allowance:
         if not self.taken:
             self.written = json.loads(json.dumps(self._asked))
         found = [
-            (place.schema, keyword, at)
+            (way, place, keyword)
             for way, schema in self._schemas()
             for place in subschemas.places(schema)
             for keyword in place.schema
-            if _leads(at := subschemas.below(way, place.at(keyword)), path)
+            if _leads(subschemas.below(way, place.at(keyword)), path)
         ]
         if not found or len(self.taken) == MOST:
             self.written, self.taken = self._asked, [WHOLE]
             return
-        schema, keyword, at = found[-1]  # the innermost
-        _take_out(schema, keyword)
-        self.taken.append(unenforced(at, keyword if keyword in KEYWORDS else _OTHER))
+        way, place, innermost = found[-1]
+        for keyword in _take_out(place.schema, innermost):
+            at = subschemas.below(way, place.at(keyword))
+            self.taken.append(unenforced(at, keyword if keyword in KEYWORDS else _OTHER))
 
     def _schemas(self) -> list[tuple[str, Any]]:
         """Return the schemas in what is left, each with its path."""
@@ -75,14 +76,17 @@ class Allowance:
         return found
 
 
-def _take_out(schema: dict[str, Any], keyword: str) -> None:
-    value = schema.pop(keyword)
+def _take_out(schema: dict[str, Any], keyword: str) -> list[str]:
+    """Take out a keyword; return all that hold no more: what it named may be a further property then."""
+    value, gone = schema.pop(keyword), [keyword]
     if keyword == "oneOf":  # one of them at least
         schema["allOf"] = [*schema.get("allOf", ()), {"anyOf": value}]
     elif keyword == "patternProperties":
+        gone += ["additionalProperties"] * (schema.get("additionalProperties", True) is not True)
         schema["additionalProperties"] = True
-    elif keyword == "propertyNames":
+    elif keyword == "propertyNames" and "unevaluatedProperties" not in schema:
         schema.setdefault("additionalProperties", True)
+    return gone
 
 
 def _leads(way: str, path: str) -> bool:
