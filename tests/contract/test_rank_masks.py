@@ -11,7 +11,7 @@ from devtools import tinymodel
 from guided_contract.config import PodConfig
 from guided_contract.wire import Backend, Kind
 from guided_engine.ranks.bitmasks import BitmaskBuffer, settle_dead_ends
-from guided_engine.ranks.fillers import fill_walks
+from guided_engine.ranks.fillers import fill_batch
 from guided_grammar.guided_rows import GuidedRows
 from guided_grammar.matching import Matcher
 from guided_grammar.registry import Backends
@@ -233,7 +233,7 @@ def test_one_broken_matcher_leaves_the_others_their_masks(words: Words) -> None:
             good.fill(target, walk.row)
             walk.filled = 1
 
-    fill_walks(walks, bitmask, fill)
+    fill_batch(walks, bitmask, fill)
     assert [walk.error is None for walk in walks] == [True, False, True]
     assert (bitmask[1:3] == -1).all()
     np.testing.assert_array_equal(bitmask[0], bitmask[3])

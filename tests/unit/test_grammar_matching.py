@@ -8,7 +8,7 @@ import pytest
 
 from guided_contract import backends
 from guided_contract.wire import Kind
-from guided_engine.ranks.fillers import fill_walks
+from guided_engine.ranks.fillers import fill_batch
 from guided_grammar import registry, texts
 from guided_grammar.backend import BackendError, Library, Threads, one_line
 from guided_grammar.counted_text import CountedText
@@ -101,7 +101,7 @@ def test_what_is_counted_beside_a_grammar_holds_in_all_that_a_matcher_does() -> 
 def test_a_walk_is_filled_as_far_as_its_drafts_are_allowed() -> None:
     walks = [GuidedRows(matcher("ab", "abc"), 0, 4, [A, B, END]), GuidedRows(matcher("c"), 4, 3, [A, C])]
     bitmask = rows(7)
-    fill_walks(walks, bitmask, BACKEND.fill)
+    fill_batch(walks, bitmask, BACKEND.fill)
 
     assert [allowed(row) for row in bitmask[:3]] == [{A, AB}, {B}, {C, END}]
     assert (bitmask[3] == -1).all()
