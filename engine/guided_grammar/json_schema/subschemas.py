@@ -105,7 +105,7 @@ def along(schema: Any, path: str) -> list[tuple[str, dict[str, Any]]]:
 
 
 def within(schema: Any) -> list[dict[str, Any]]:
-    """Return every schema object that `walk` yields, level by level, in a fifth of its time: no paths."""
+    """Return every schema object that `places` yields, level by level, in a fifth of its time: no paths."""
     found = [schema] if isinstance(schema, dict) else []
     for outer in found:  # grows meanwhile
         found += children(outer)
