@@ -117,7 +117,7 @@ def _nested(levels: int) -> str:
             '{"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/a"}}}',
             "unsupported",
             "$.$defs.a",
-            "lead to no schema",
+            "in a circle",
         ),
         ("json", _nested(21), "too_large", None, "21 levels deep; the limit is 20"),
         ("json", _nested(11000), "too_large", "$", "too deep"),
