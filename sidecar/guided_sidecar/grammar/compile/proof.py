@@ -16,9 +16,8 @@ from guided_contract.counting import Position
 from guided_contract.errors import ErrorCode
 from guided_grammar.backend import Compiled
 from guided_sidecar.grammar.compile.instance_check import Judge, NotJsonError
-from guided_sidecar.grammar.compile.proof_walk import Fault, Walk
+from guided_sidecar.grammar.compile.proof_walk import Choice, Fault, Walk
 from guided_sidecar.grammar.compile.reading import Grammar
-from guided_sidecar.grammar.compile.token_choice import Choice
 
 # Steps and CPU seconds of the shortest walk, and of the random one: a step in structure takes microseconds.
 _WALKS: Final = ((2048, 0.1), (512, 0.02))

@@ -2,8 +2,9 @@
 
 import itertools
 import random
+import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -15,7 +16,6 @@ from guided_grammar.masks import words
 from guided_grammar.matching import Matcher, MatcherError, SpentError
 from guided_grammar.unique_items import UniqueItems
 from guided_sidecar.grammar.compile import heard
-from guided_sidecar.grammar.compile.token_choice import Choice
 
 # CPU time for one mask, or for accepting one token. A rank that takes so long for one sequence holds up its
 # whole batch: a forward pass takes about as long, and real schemas take a thousandth.
@@ -27,6 +27,14 @@ _GROWTH: Final = 1.5
 _REPEATS_BUDGET_S: Final = 0.01  # of a walk's repeats, beyond which none is begun
 _OTHERS: Final = 3  # tokens that are repeated, beside the one that was taken there
 _TURN_EVERY: Final = 4  # steps in a string: letters alone end no address, nor digits a date
+# Kinds of tokens, the first first: what ends a JSON text soonest outside of a string, in one, and in one at
+# every fourth step. Long ones bring what is written letter by letter to its end.
+_LATE: Final = rb"((?!\s+\Z)[^{\[]{4,})|((?!\s+\Z)[^{\[]+)|(.*\S.*)|(\s+)"
+_ANY: Final = re.compile(rb"(.*)", re.DOTALL)
+_AFTER_VALUE: Final = re.compile(rb"()|([}\]]+)|([}\],:]+)|" + _LATE, re.DOTALL)
+_IN_STRING: Final = re.compile(rb'()|("[}\]]*)|("[}\],:]*)|' + _LATE, re.DOTALL)
+_IN_TURN: Final = re.compile(rb'()|("[}\]]*)|("[}\],:]*)|([Z@.:/-])|([A-Y])|' + _LATE, re.DOTALL)
+_ESCAPE: Final = re.compile(rb"\\.", re.DOTALL)
 _DEAD_END: Final = "NoExtension"  # llguidance's word for a dead end
 
 
@@ -36,6 +44,38 @@ class Fault(NamedTuple):
     code: ErrorCode
     message: str
     path: str | None = None
+
+
+class Choice:
+    """Chooses among one tokenizer's tokens.
+
+    Parameters
+    ----------
+    tokens
+        Each token's bytes, as many as the logits are wide; a token beyond them cannot be sampled.
+    stop_tokens
+        Those that end a text; their own is empty.
+    """
+
+    def __init__(self, tokens: Sequence[bytes], stop_tokens: frozenset[int]) -> None:
+        self.texts = [b"" if number in stop_tokens else text for number, text in enumerate(tokens)]
+        self._levels: dict[re.Pattern[bytes], Any] = {}
+        for kinds in (_ANY, _AFTER_VALUE, _IN_STRING, _IN_TURN):
+            found = map(kinds.fullmatch, self.texts)  # each text is of one kind
+            self._levels[kinds] = np.array([one.lastindex for one in found if one], dtype=np.int8)
+
+    def among(self, row: Any, chooser: random.Random, kinds: re.Pattern[bytes] = _ANY) -> Iterator[int]:
+        """Yield the tokens that a mask row ([ceil(vocabulary / 32)] int32) allows, kind by kind.
+
+        Of each kind from a random one on.
+        """
+        bits = np.unpackbits(row.view(np.uint8), bitorder="little", count=len(self.texts))
+        allowed = np.flatnonzero(bits)
+        levels = self._levels[kinds][allowed]
+        for kind in range(1, kinds.groups + 1):
+            group = allowed[levels == kind]
+            start = chooser.randrange(len(group)) if len(group) else 0
+            yield from (int(group[at - start]) for at in range(len(group)))
 
 
 class Walk:
@@ -118,14 +158,20 @@ class Walk:
 
     def _choose(self, where: Any, text: bytes) -> tuple[int, Any] | None:
         """Return the next token and where that leaves what ranks follow; None: no token can follow."""
-        step = len(self.tokens)
-        ending = text if step >= self._play else None
-        for token in self._choice.among(self._mask[0], self._chooser, ending, turns=step % _TURN_EVERY == 0):
+        for token in self._choice.among(self._mask[0], self._chooser, self._kinds(text)):
             if self._beside is None:
                 return token, None
             if (after := self._beside.advance(where, self._choice.texts[token])) is not None:
                 return token, after
         return None
+
+    def _kinds(self, text: bytes) -> re.Pattern[bytes]:
+        """Return which kinds of tokens come next."""
+        if (step := len(self.tokens)) < self._play:
+            return _ANY
+        if _ESCAPE.sub(b"", text).count(b'"') % 2 == 0:
+            return _AFTER_VALUE
+        return _IN_STRING if step % _TURN_EVERY else _IN_TURN
 
     def _repeated(self) -> Fault | None:
         """Repeat tokens at the last place: what is ambiguous takes ever longer for the same text once more.
