@@ -11,7 +11,6 @@ from guided_contract.errors import GuidedError
 from guided_contract.wire import Kind
 from guided_grammar.json_schema import subschemas
 from guided_grammar.json_schema.subschemas import ROOT, JsonPath
-from guided_sidecar.grammar import worker_errors
 from guided_sidecar.grammar.compile import reading, routing
 from guided_sidecar.grammar.schema import patterns, schema
 
@@ -186,16 +185,3 @@ def test_what_is_within_is_what_a_walk_meets() -> None:
     assert sorted(found) == sorted(walked)
     assert found[0] == id(odd)
     assert subschemas.within(True) == []
-
-
-@pytest.mark.parametrize(
-    ("status", "words"),
-    [
-        (9, "killed by SIGKILL"),
-        (256, "exited with 1"),
-        (0, "exited with 0"),
-        (None, "ended with its template"),
-    ],
-)
-def test_a_death_is_told_in_words(status: int | None, words: str) -> None:
-    assert str(worker_errors.WorkerDiedError(status, "")) == words

@@ -2,6 +2,7 @@
 
 import asyncio
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from guided_contract.config import PodConfig, RestartConfig
@@ -14,7 +15,6 @@ class Alive:
     """As much of a worker as matters while it waits."""
 
     pid = 1
-    died_with_template = False
 
     def __init__(self) -> None:
         self.gone = asyncio.Event()
@@ -34,6 +34,8 @@ def made(folder: Path) -> Workers:
 
 async def test_a_worker_that_dies_on_its_way_back_counts_as_one_that_died_idle(tmp_path: Path) -> None:
     workers = made(tmp_path)
+    template: Any = SimpleNamespace(died=asyncio.Event())
+    workers._template = template
     worker: Any = Alive()
     worker.gone.set()
     await workers.put_back(worker)

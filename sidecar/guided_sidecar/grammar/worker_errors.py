@@ -1,7 +1,5 @@
-"""How a worker died, and whether it ran out of memory."""
+"""That a worker died, and whether it ran out of memory."""
 
-import os
-import signal
 from typing import Final
 
 _MEMORY_WORDS: Final = (
@@ -21,17 +19,10 @@ def ran_out_of_memory(text: str) -> bool:
 class WorkerDiedError(Exception):
     """A worker ended in the middle of a job, or before it; `last_words` it wrote to standard error.
 
-    `status` is as waitpid gives it; None: nobody saw it end, for its template had gone. Unless it
-    `had_begun`, to read its job, its death says nothing about the grammar.
+    Unless it `had_begun`, to read its job, its death says nothing about the grammar.
     """
 
-    def __init__(self, status: int | None, last_words: str, *, had_begun: bool = True) -> None:
+    def __init__(self, last_words: str, *, had_begun: bool = True) -> None:
         self.last_words = last_words
         self.had_begun = had_begun
-        if status is None:
-            how = "ended with its template"
-        elif os.WIFSIGNALED(status):
-            how = f"killed by {signal.Signals(os.WTERMSIG(status)).name}"
-        else:
-            how = f"exited with {os.waitstatus_to_exitcode(status)}"
-        super().__init__(f"{how} {last_words[-200:]}".strip())
+        super().__init__(f"a grammar worker died in a compile {last_words[-200:]}".strip())

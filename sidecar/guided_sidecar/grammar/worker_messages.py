@@ -49,13 +49,6 @@ class Forked(Packet, frozen=True, kw_only=True):
     pid: int
 
 
-class Exited(Packet, frozen=True, kw_only=True):
-    """Template to service: a worker is gone from the process table. `status` as waitpid gives it."""
-
-    pid: int
-    status: int
-
-
 class Job(Packet, frozen=True, kw_only=True):
     """Service to worker: compile and prove one grammar.
 
@@ -132,7 +125,7 @@ class Failed(Packet, frozen=True, kw_only=True):
     retire: bool = False
 
 
-FromTemplate = Ready | Forked | Exited
+FromTemplate = Ready | Forked
 Outcome = Done | Failed
 FromWorker = Compiled | Outcome
 

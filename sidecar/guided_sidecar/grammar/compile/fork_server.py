@@ -1,20 +1,17 @@
 """The template process: imports the libraries and reads the tokenizer once, then forks workers in no time.
 
 Runs `python -m guided_sidecar.grammar.compile.fork_server FD`, FD being its end of a SOCK_SEQPACKET pair. It
-has one thread, so that forking it is safe, and is the parent of all workers: it reaps them and reports their
-deaths.
+has one thread, so that forking it is safe, and is the parent of all workers, which end with it.
 """
 
+import contextlib
 import gc
 import os
-import select
 import signal
 import socket
 import sys
 import traceback
-from collections.abc import Callable
 from importlib import metadata
-from typing import NoReturn
 
 from guided_contract import backends, processes
 from guided_grammar.backend import Threads
@@ -24,8 +21,6 @@ from guided_sidecar.grammar import trust, worker_messages
 from guided_sidecar.grammar.capacity import Capacity
 from guided_sidecar.grammar.compile import imports, vocabulary, worker
 from guided_sidecar.grammar.compile.compilation import Compiler
-
-Work = Callable[[socket.socket, int], NoReturn]  # a worker's, on its stream and standard error
 
 
 def main() -> None:
@@ -50,44 +45,20 @@ def main() -> None:
         resident_bytes=worker.resident_bytes(),
     )
     control.send(worker_messages.packet(ready))
-    work: Work = lambda stream, stderr: worker.run(  # noqa: E731 - what every worker inherits, warm
-        stream, stderr, compiler, configuration.jobs_per_worker
-    )
-    _serve(control, work)
+    while control.recv(worker_messages.MAX_PACKET_BYTES):  # until the service closes its end
+        _fork(control, compiler, configuration.jobs_per_worker)
 
 
-def _serve(control: socket.socket, work: Work) -> None:
-    """Fork on request, reap and report, until the service closes its end."""
-    woken, wake = os.pipe()
-    os.set_blocking(woken, False)
-    os.set_blocking(wake, False)
-    signal.signal(signal.SIGCHLD, lambda *_: None)
-    signal.set_wakeup_fd(wake)
-    poll = select.poll()
-    poll.register(control, select.POLLIN)
-    poll.register(woken, select.POLLIN)
-    while True:
-        for descriptor, _ in poll.poll():
-            if descriptor == woken:
-                os.read(woken, 4096)
-                _reap(control)
-            elif control.recv(worker_messages.MAX_PACKET_BYTES):
-                _fork(control, work)
-            else:
-                return
-
-
-def _fork(control: socket.socket, work: Work) -> None:
+def _fork(control: socket.socket, compiler: Compiler, most_jobs: int) -> None:
     ours, theirs = socket.socketpair()
     stderr = os.memfd_create("stderr", os.MFD_CLOEXEC)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # one that dies now has to have a pidfd first
     pid = os.fork()
     if pid == 0:
         try:
-            signal.set_wakeup_fd(-1)
-            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             control.close()
             ours.close()
-            work(theirs, stderr)
+            worker.run(theirs, stderr, compiler, most_jobs)
         except BaseException:  # noqa: BLE001 - whatever happens, a worker never returns into the template's loop
             traceback.print_exc()
             sys.stderr.flush()
@@ -95,25 +66,15 @@ def _fork(control: socket.socket, work: Work) -> None:
             os._exit(70)
     theirs.close()
     pidfd = os.pidfd_open(pid)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps workers, and their pidfds tell
+    with contextlib.suppress(ChildProcessError):  # there is none
+        while os.waitpid(-1, os.WNOHANG)[0]:  # those that died meanwhile
+            pass
     forked = worker_messages.packet(worker_messages.Forked(pid=pid))
     socket.send_fds(control, [forked], [ours.fileno(), pidfd, stderr])
     ours.close()
     os.close(pidfd)
     os.close(stderr)
-
-
-def _reap(control: socket.socket) -> None:
-    while True:
-        try:
-            pid, status = os.waitpid(-1, os.WNOHANG | os.WUNTRACED)
-        except ChildProcessError:
-            return
-        if pid == 0:
-            return
-        if os.WIFSTOPPED(status):  # it would keep its job until the deadline, and never say so
-            os.kill(pid, signal.SIGKILL)
-            continue
-        control.send(worker_messages.packet(worker_messages.Exited(pid=pid, status=status)))
 
 
 def _version(name: str) -> str:

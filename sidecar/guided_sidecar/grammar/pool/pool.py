@@ -82,14 +82,13 @@ class Pool:
         The job's `timeout_s` runs from the moment a worker has it. GuidedError: grammar_compile_timeout,
         _crashed or _memory; grammar_service_exhausted or _unavailable.
         """
-        async with self._workers.turn():
-            while True:
-                worker = await self._workers.take()
-                try:
-                    return await self._run(worker, job, progress)
-                except WorkerDiedError as death:
-                    progress.died(had_begun=death.had_begun)
-                    self._judge(death, progress.deaths)
+        while True:
+            worker = await self._workers.take()
+            try:
+                return await self._run(worker, job, progress)
+            except WorkerDiedError as death:
+                progress.died(had_begun=death.had_begun)
+                self._judge(death, progress.deaths)
 
     async def _run(self, worker: Worker, job: Job, progress: Progress) -> Outcome:
         progress.start()
@@ -98,7 +97,7 @@ class Pool:
                 outcome = await worker.run(job, progress.tell)
         except BaseException as error:
             late = self.too_late(job.timeout_s, progress) if isinstance(error, TimeoutError) else None
-            await asyncio.shield(self._workers.discard(worker, _loss(worker, error, progress)))
+            await asyncio.shield(self._workers.discard(worker, self._loss(error, progress)))
             if late is not None:
                 raise late from error
             raise
@@ -116,19 +115,19 @@ class Pool:
         if not death.had_begun:
             self._workers.note_idle_death()
             return
-        _log.warning("a grammar worker died in a compile (attempt %d): %s", attempt, death)
+        _log.warning("attempt %d: %s", attempt, death)
         is_memory = ran_out_of_memory(death.last_words)
         code = ErrorCode.GRAMMAR_COMPILE_MEMORY if is_memory else ErrorCode.GRAMMAR_COMPILE_CRASHED
         self._workers.note(code, str(death))
         if is_memory or attempt == _ATTEMPTS:
             raise GuidedError(code) from death
 
-
-def _loss(worker: Worker, error: BaseException, progress: Progress) -> Loss:
-    if not isinstance(error, WorkerDiedError):
-        return "deadline" if isinstance(error, TimeoutError) or progress.ended is not None else "cancelled"
-    if ran_out_of_memory(error.last_words):
-        return "memory"
-    if worker.died_with_template:
-        return "template"
-    return "crashed" if error.had_begun else "idle"
+    def _loss(self, error: BaseException, progress: Progress) -> Loss:
+        if not isinstance(error, WorkerDiedError):
+            is_late = isinstance(error, TimeoutError) or progress.ended is not None
+            return "deadline" if is_late else "cancelled"
+        if ran_out_of_memory(error.last_words):
+            return "memory"
+        if not self._workers.have_template:
+            return "template"
+        return "crashed" if error.had_begun else "idle"

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from guided_sidecar.grammar import worker_messages
 from guided_sidecar.grammar.worker_errors import WorkerDiedError
-from guided_sidecar.grammar.worker_messages import Compiled, Exited, Forked, FromWorker, Job, Outcome, Ready
+from guided_sidecar.grammar.worker_messages import Compiled, Forked, FromWorker, Job, Outcome, Ready
 
 _TEMPLATE: Final = "guided_sidecar.grammar.compile.fork_server"
 _FDS_PER_WORKER: Final = 3
@@ -35,17 +35,21 @@ class TemplateDiedError(Exception):
 class Worker:
     """One worker process, whose parent is the template.
 
-    Its pidfd kills it and nobody who got its number later; `gone` is set when the template has reaped it.
+    Its pidfd kills it and nobody who got its number later, and tells when it has ended: `gone` is set then,
+    and `on_exit` called.
     """
 
-    def __init__(self, pid: int, stream: int, pidfd: int, stderr: int) -> None:
+    def __init__(
+        self, pid: int, on_exit: Callable[["Worker"], None], stream: int, pidfd: int, stderr: int
+    ) -> None:
         self.pid = pid
         self.gone = asyncio.Event()
-        self._status: int | None = None
+        self._on_exit = on_exit
         self._stream = socket.socket(fileno=stream)
         self._stream.setblocking(False)
         self._pidfd = pidfd
         self._stderr = stderr
+        asyncio.get_running_loop().add_reader(pidfd, self._ended)
 
     async def run(self, job: Job, tell: Callable[[Compiled], None] = lambda _: None) -> Outcome:
         """Have the worker do a job, and tell what it says meanwhile. If cancelled, it must be killed.
@@ -63,7 +67,7 @@ class Worker:
             words = last.decode(errors="replace")
             # The kernel resets a stream whose other end has gone and left something unread.
             had_begun = not isinstance(error, ConnectionError)
-            raise WorkerDiedError(self._status, words, had_begun=had_begun) from error
+            raise WorkerDiedError(words, had_begun=had_begun) from error
         return said
 
     async def _answer(self, key: str) -> FromWorker:
@@ -81,7 +85,7 @@ class Worker:
         return bytes(data)
 
     async def kill(self) -> None:
-        """Kill the process, and wait until it is reaped."""
+        """Kill the process, and wait until it is gone."""
         with contextlib.suppress(OSError):  # it was faster
             signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
         # Nowhere asyncio.wait_for: before Python 3.12 it forgets a cancellation that meets the answer.
@@ -89,30 +93,26 @@ class Worker:
             async with asyncio.timeout(_GONE_DEADLINE_S):
                 await self.gone.wait()
 
-    def reaped(self, status: int | None) -> None:
-        """Note that the template has reaped it, or has died itself (None)."""
-        self._status = status
+    def _ended(self) -> None:
+        loop = asyncio.get_running_loop()
+        loop.remove_reader(self._pidfd)
         self.gone.set()
-
-    @property
-    def died_with_template(self) -> bool:
-        """Whether it is gone because the template is."""
-        return self.gone.is_set() and self._status is None
+        loop.call_soon(self._on_exit, self)  # once it is seen, too, where the template ended before it
 
     def close(self) -> None:
         """Close the file descriptors; after the last use."""
+        asyncio.get_running_loop().remove_reader(self._pidfd)
         self._stream.close()
         os.close(self._pidfd)
         os.close(self._stderr)
 
 
 class Template:
-    """The template process; `on_exit` is called for each worker that has been reaped."""
+    """The template process; `on_exit` is called for each worker that has ended."""
 
     def __init__(self, on_exit: Callable[[Worker], None]) -> None:
         self.died = asyncio.Event()
         self._on_exit = on_exit
-        self._workers: dict[int, Worker] = {}
         self._process: asyncio.subprocess.Process | None = None
         self._control: socket.socket | None = None
         self._answer: asyncio.Future[Any] | None = None  # to what it was last asked
@@ -174,13 +174,8 @@ class Template:
             self._lost()
             return
         match worker_messages.decode_from_template(packet):
-            case Exited(pid=pid, status=status):
-                worker = self._workers.pop(pid)
-                worker.reaped(status)
-                self._on_exit(worker)
             case Forked(pid=pid):
-                worker = self._workers[pid] = Worker(pid, *descriptors)
-                self._answers(worker)
+                self._answers(Worker(pid, self._on_exit, *descriptors))
             case ready:
                 self._answers(ready)
 
@@ -193,14 +188,10 @@ class Template:
             self._answer.set_result(answer)
 
     def _lost(self) -> None:
-        """Fail what waits for the template, and give up its workers: they die with it."""
+        """Fail what waits for the template, whose workers die with it."""
         if self.died.is_set() or self._control is None:
             return
         self.died.set()
         asyncio.get_running_loop().remove_reader(self._control.fileno())
         self._control.close()
         self._answers(TemplateDiedError("the template process ended"))
-        workers, self._workers = self._workers, {}
-        for worker in workers.values():
-            worker.reaped(None)
-            self._on_exit(worker)

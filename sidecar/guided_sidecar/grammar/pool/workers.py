@@ -2,11 +2,10 @@
 
 import asyncio
 import collections
-import contextlib
 import dataclasses
 import logging
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from typing import Final, Literal
 
 from opentelemetry.trace import get_current_span
@@ -64,8 +63,7 @@ class Workers:
         self._number = number
         self._idle: collections.deque[Worker] = collections.deque()
         self._busy = 0
-        self._under_way = 0  # compiles
-        self._turns = asyncio.Semaphore(number)
+        self._queued = 0
         self._restarts: collections.Counter[Loss] = collections.Counter()
         self._state = WorkersState()  # what is not counted above
         self._changed = asyncio.Condition()
@@ -81,7 +79,7 @@ class Workers:
             self._state,
             idle=len(self._idle),
             busy=self._busy,
-            queued=max(0, self._under_way - self._busy),
+            queued=self._queued,
             restarts=dict(self._restarts),
         )
 
@@ -104,31 +102,29 @@ class Workers:
     async def stop(self) -> None:
         """Kill everything and wait until it is gone."""
         await self._keeper.stop()
+        while self._idle:
+            worker = self._idle.popleft()
+            await worker.kill()
+            worker.close()
         if self._template is not None:
             await self._template.stop()
 
-    @contextlib.asynccontextmanager
-    async def turn(self) -> AsyncIterator[None]:
-        """Wait for a compile's turn, first come first served; as many have one as there are workers."""
-        self._under_way += 1
-        try:
-            async with self._turns:
-                yield
-        finally:
-            self._under_way -= 1
-
     async def take(self) -> Worker:
-        """Return an idle worker, within a turn; give it back by `put_back` or `discard`.
+        """Return an idle worker, first come first served; give it back by `put_back` or `discard`.
 
         GuidedError: the restart budget is spent and no worker is left.
         """
-        async with self._changed:
-            while not self._idle:
-                if wait_s := self._budget.exhausted_for_s():
-                    raise GuidedError(ErrorCode.GRAMMAR_SERVICE_EXHAUSTED, retry_after_s=wait_s)
-                await self._changed.wait()
-            self._busy += 1
-            return self._idle.popleft()
+        self._queued += 1
+        try:
+            async with self._changed:
+                while not self._idle:
+                    if wait_s := self._budget.exhausted_for_s():
+                        raise GuidedError(ErrorCode.GRAMMAR_SERVICE_EXHAUSTED, retry_after_s=wait_s)
+                    await self._changed.wait()
+                self._busy += 1
+                return self._idle.popleft()
+        finally:
+            self._queued -= 1
 
     async def put_back(self, worker: Worker) -> None:
         """Take a worker back after its job."""
@@ -159,8 +155,13 @@ class Workers:
         self._budget.record_death()
         self.note(ErrorCode.GRAMMAR_COMPILE_CRASHED, IDLE_DEATH)
 
+    @property
+    def have_template(self) -> bool:
+        """Whether there is a template; workers end with it."""
+        return self._template is not None and not self._template.died.is_set()
+
     def _on_exit(self, worker: Worker) -> None:
-        """Note that a worker was reaped; if it was idle, nobody else will notice."""
+        """Note that a worker has ended; if it was idle, nobody else will notice."""
         if worker in self._idle:
             self._idle.remove(worker)
             self._bury(worker)
@@ -168,8 +169,8 @@ class Workers:
     def _bury(self, worker: Worker) -> None:
         """Count a worker that died with nothing to do."""
         worker.close()
-        self._lost("template" if worker.died_with_template else "idle")
-        if not worker.died_with_template:  # counted once, as the template's death
+        self._lost("idle" if self.have_template else "template")
+        if self.have_template:  # else it is counted once, as the template's death
             self.note_idle_death()
         self._kick.set()
 
