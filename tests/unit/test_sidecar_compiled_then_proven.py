@@ -202,3 +202,26 @@ async def test_who_gave_up_does_not_begin_with_the_next_compile_of_the_key(servi
     service.pool.may_die.set()
     await settled()
     assert not service.api.sent, "its lease has ended"
+
+
+async def test_what_a_rank_can_load_no_more_is_compiled_again(service: PlayedService) -> None:
+    """Also where a named grammar or a long answer holds it: its file may be damaged."""
+    await service.asks()
+    await service.pool.ends(FIRST)
+    errors = ["damaged", "damaged"]
+    service.rank.answer = lambda sent: (
+        Loaded(key=sent.key, error=errors.pop() if errors else "") if isinstance(sent, Load) else None
+    )
+    service.load_barrier.connect(0, service.rank, service.rank.hello)
+    await service.asks(2)
+    assert isinstance(refused := service.api.sent[-1], Refused)
+    assert refused.code == "grammar_load_failed"
+    await service.asks(3)
+    await service.pool.ends(OTHER)
+    assert (service.api.sent[-1], service.preparer.state.leases) == (
+        Prepared(id=3, key=service.key, backend="guidance"),
+        2,
+    )
+    for number in (1, 3):
+        service.api.session.receive(Release(id=number))
+    assert (service.preparer.state.entries, service.preparer.state.leases) == (1, 0)

@@ -15,8 +15,10 @@ from guided_sidecar.settings import Settings
 from support.engine import pod_config
 
 
-def _entry(key: str, size: int = 1, leases: int = 0) -> Grammar:
-    return Grammar(key, Done(backend="guidance", spec="", size_bytes=size), leases)
+def _keep(cache: Known, key: str, size: int = 1, leases: int = 0) -> None:
+    for _ in range(leases):
+        cache.lease(key)
+    cache.keep(Grammar(key, Done(backend="guidance", spec="", size_bytes=size)))
 
 
 def _cache(most_entries: int = 10, room_bytes: int = 200) -> Known:
@@ -32,9 +34,9 @@ def _kept(cache: Known) -> str:
 def test_the_longest_unused_grammar_goes_first_but_never_a_leased_one() -> None:
     cache = _cache(most_entries=2)
     for key in "abc":
-        cache.keep(_entry(key, leases=1 if key != "b" else 0))
+        _keep(cache, key, leases=1 if key != "b" else 0)
     assert (_kept(cache), cache.state.evictions) == ("ac", 1)
-    cache.keep(_entry("d", leases=1))
+    _keep(cache, "d", leases=1)
     assert _kept(cache) == "acd"
     cache.release("a")
     cache.release("a")
@@ -44,18 +46,18 @@ def test_the_longest_unused_grammar_goes_first_but_never_a_leased_one() -> None:
 def test_bytes_are_bounded_too() -> None:
     cache = _cache()
     for key in "abcd":
-        cache.keep(_entry(key, size=40))
+        _keep(cache, key, size=40)
     assert (_kept(cache), cache.state.size_bytes) == ("cd", 80)
-    cache.keep(_entry("e", size=10))
+    _keep(cache, "e", size=10)
     assert _kept(cache) == "cde"
 
 
 def test_what_those_in_use_leave_no_room_for_is_refused() -> None:
     cache = _cache()
     for key in "abc":
-        cache.keep(_entry(key, size=60, leases=1))
+        _keep(cache, key, size=60, leases=1)
     with pytest.raises(GuidedError) as refused:
-        cache.keep(_entry("d", size=60, leases=1))
+        _keep(cache, "d", size=60, leases=1)
     assert refused.value.code == ErrorCode.GRAMMAR_STORAGE_FULL
     assert (_kept(cache), cache.state.size_bytes, cache.state.leased_bytes) == ("abc", 180, 180)
 

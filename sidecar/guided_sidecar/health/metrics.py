@@ -60,7 +60,11 @@ class HealthCollector(Collector):
                 "reason",
             ),
             _counter("grammar_worker_forks", "Grammar workers made", workers.forks),
-            _gauge("grammar_leases", "Guided requests that hold a grammar on the ranks", cache.leases),
+            _gauge(
+                "grammar_leases",
+                "Guided requests and named grammars that hold one on the ranks",
+                cache.leases,
+            ),
             _counter(
                 "grammar_cache_lookups", "Requests for a grammar, by where it was found", answers, "result"
             ),

@@ -46,7 +46,7 @@ class KnownState:
     size_bytes: int = 0  # of all that are kept, in memory and on the run folder's tmpfs
     leased_bytes: int = 0  # of these, what nothing may evict
     evictions: int = 0  # for want of room
-    leases: int = 0  # of guided requests
+    leases: int = 0  # of guided requests and named grammars
     answers: Mapping[str, int] = dataclasses.field(default_factory=dict)
     proofs: Mapping[ProofResult, int] = dataclasses.field(default_factory=dict)
     unenforced: int = 0  # requests that were served although a keyword of theirs is not enforced
@@ -54,11 +54,10 @@ class KnownState:
 
 @dataclasses.dataclass(slots=True, eq=False)
 class Grammar:
-    """One grammar. `leases` counts who may use it, requests that still wait for it included."""
+    """One grammar, from the begin of its compile on."""
 
     key: str
     done: Done | None = None  # what ranks may load; until it is kept, it may still be refused
-    leases: int = 0
     progress: Progress = dataclasses.field(default_factory=Progress)
     compiled: asyncio.Event = dataclasses.field(default_factory=asyncio.Event)  # `done` has been there
     task: asyncio.Task[None] | None = None
@@ -121,6 +120,7 @@ class Known:
         self._tracer = tracer
         self._compiling: dict[str, Grammar] = {}
         self._kept: collections.OrderedDict[str, Grammar] = collections.OrderedDict()
+        self._leases = collections.Counter[str]()  # who may use one, or waits for it
         self.refusals = Refusals(settings.refusal_entries, settings.refusal_s)
         self._size_bytes = 0  # of all that are kept
         self._evictions = 0
@@ -129,13 +129,13 @@ class Known:
     @property
     def state(self) -> KnownState:
         """What is kept and proven; of what was asked for, nothing."""
-        leased = [grammar for grammar in self._kept.values() if grammar.leases]
+        leased = [grammar for grammar in self._kept.values() if self._leases[grammar.key]]
         return KnownState(
             entries=len(self._kept),
             size_bytes=self._size_bytes,
             leased_bytes=sum(grammar.proven.size_bytes for grammar in leased),
             evictions=self._evictions,
-            leases=sum(grammar.leases for grammar in leased),
+            leases=sum(self._leases[grammar.key] for grammar in leased),
             proofs=dict(self._proofs),
         )
 
@@ -164,12 +164,12 @@ class Known:
         `limit_s` is how long the caller waits, `limit` tells whether that is over. GuidedError: a refusal.
         """
         assert grammar.task is not None
-        grammar.leases += 1
+        self.lease(grammar.key)
         try:
             await asyncio.shield(grammar.task)
         except BaseException:
-            self._end_lease(grammar)
-            if not grammar.leases and not grammar.task.done():
+            self.release(grammar.key)
+            if not self._leases[grammar.key] and not grammar.task.done():
                 self._give_up(grammar, limit_s, is_late=limit.expired())
                 # The answer is given when the worker is gone from the process table.
                 await asyncio.wait([grammar.task])
@@ -190,27 +190,30 @@ class Known:
             )
             raise GuidedError(ErrorCode.GRAMMAR_STORAGE_FULL, message, retry_after_s=1)
 
+    def lease(self, key: str) -> None:
+        """Begin one lease, which lasts even where the grammar has to be compiled again meanwhile."""
+        self._leases[key] += 1
+
     def release(self, key: str) -> None:
         """End one lease; without any, a grammar stays while there is room."""
-        grammar = self.kept(key)
-        if grammar is not None:
-            self._end_lease(grammar)
+        self._leases -= collections.Counter([key])
+        if self.kept(key) is not None and not self._leases[key]:
+            self._load_barrier.rest(key)
+            self._evict()
 
     def drop(self, grammar: Grammar) -> None:
-        """Give up a grammar that is kept, on the ranks too, unless it is gone."""
-        if self._kept.pop(grammar.key, None) is not None:
+        """Give up a grammar: take back what ranks were told to load, and what a worker has written."""
+        if self._kept.get(grammar.key) is grammar:
+            del self._kept[grammar.key]
             self._size_bytes -= grammar.proven.size_bytes
-            self._retract(grammar)
-
-    def _end_lease(self, grammar: Grammar) -> None:
-        if grammar.leases:
-            grammar.leases -= 1
-            if not grammar.leases and self._kept.get(grammar.key) is grammar:
-                self._load_barrier.rest(grammar.key)
-                self._evict()
+        done, grammar.done = grammar.done, None
+        if done is not None:
+            self._load_barrier.forget(grammar.key)
+        if grammar.key not in self._compiling and grammar.key not in self._kept:
+            artifacts.remove(self._pod.grammars_folder, grammar.key)
 
     def _evict(self) -> None:
-        for grammar in [grammar for grammar in self._kept.values() if not grammar.leases]:
+        for grammar in [grammar for grammar in self._kept.values() if not self._leases[grammar.key]]:
             if len(self._kept) <= self._most_entries and self._size_bytes <= self._most_bytes:
                 return
             self.drop(grammar)
@@ -220,7 +223,7 @@ class Known:
         assert grammar.task is not None
         key, progress = grammar.key, grammar.progress
         del self._compiling[key]
-        self._retract(grammar)  # before another compile of this key begins
+        self.drop(grammar)  # before another compile of this key begins
         if is_late:
             self.refusals.record(key, progress.too_late(self._pod.guided_decoding.compile.timeout_s))
             progress.ended = progress.too_late(limit_s)
@@ -237,14 +240,6 @@ class Known:
             self._load_barrier.forget(grammar.key)
         grammar.done = done
         grammar.compiled.set()
-
-    def _retract(self, grammar: Grammar) -> None:
-        """Take back what ranks were told to load, and what a worker has written."""
-        done, grammar.done = grammar.done, None
-        if done is not None:
-            self._load_barrier.forget(grammar.key)
-        if grammar.key not in self._compiling and grammar.key not in self._kept:
-            artifacts.remove(self._pod.grammars_folder, grammar.key)
 
     async def _compile(self, grammar: Grammar, job: Job, trace: Context) -> None:
         span = self._tracer.start_span(c.GRAMMAR_COMPILE, trace)
@@ -276,7 +271,7 @@ class Known:
             if self._compiling.get(job.key) is grammar:
                 del self._compiling[job.key]
             if error_code:
-                self._retract(grammar)
+                self.drop(grammar)
             spans.end(span, error_code=error_code, attributes=attributes)
 
     def _record_proofs(self, outcome: Outcome, attributes: dict[str, Any], trace: Context) -> None:

@@ -19,7 +19,6 @@ from guided_contract.names import GRAMMAR_ARG
 from guided_contract.status import GrammarStatus
 from guided_contract.tasks import Living
 from guided_contract.wire import Kind
-from guided_sidecar.grammar.prepare.known import Grammar
 from guided_sidecar.grammar.prepare.preparer import Preparer
 
 _log = logging.getLogger(__name__)
@@ -35,21 +34,21 @@ class _Grammar:
 
     wanted: NamedText
     serving: NamedText | None = None
-    entry: Grammar | None = None  # of `serving`
+    key: str = ""  # of `serving`
+    took_ns: int = 0
     error: GuidedError | None = None
     task: asyncio.Task[None] | None = None
 
     def status(self, name: str) -> GrammarStatus:
-        error, took_ns = self.error, 0
+        error = self.error
         state: Literal["Pending", "Ready", "Stale", "Failed"]
-        if self.entry is None:
+        if self.serving is None:
             waits = self.wanted.kind is None or error is None or error.code.retryable
             state = "Pending" if waits else "Failed"
         else:
             state = "Ready" if error is None else "Stale"
-            took_ns = self.entry.proven.compile_ns + self.entry.proven.proof_ns
         reason = "" if error is None else error.message
-        return GrammarStatus(name=name, state=state, compile_millis=round(took_ns / 1e6), reason=reason)
+        return GrammarStatus(name=name, state=state, compile_millis=round(self.took_ns / 1e6), reason=reason)
 
 
 class NamedGrammars:
@@ -135,8 +134,8 @@ class NamedGrammars:
             grammar = self._grammars.pop(name)
             if grammar.task is not None:
                 grammar.task.cancel()
-            if grammar.entry is not None:
-                self._holder.let_go(grammar.entry.key)
+            if grammar.serving is not None:
+                self._holder.release(grammar.key)
         for name, text in texts.items():
             grammar = self._grammars.setdefault(name, _Grammar(text))
             if grammar.task is not None and grammar.wanted == text:
@@ -152,7 +151,7 @@ class NamedGrammars:
             try:
                 if wanted.kind is None:
                     raise _unknown(wanted.text)  # noqa: TRY301 - as if it had been compiled
-                entry = await self._holder.hold(wanted.kind, wanted.text)
+                held = await self._holder.hold(wanted.kind, wanted.text)
             except GuidedError as error:
                 if grammar.error is None or grammar.error.message != error.message:
                     _log.warning("grammar %s: %s", name, error)
@@ -162,9 +161,10 @@ class NamedGrammars:
                 _log.exception("grammar %s: this is a bug", name)
                 await asyncio.sleep(self._retry_s)
             else:
-                if grammar.entry is not None:
-                    self._holder.let_go(grammar.entry.key)
-                grammar.serving, grammar.entry = wanted, entry
+                if grammar.serving is not None:
+                    self._holder.release(grammar.key)
+                grammar.serving, grammar.key = wanted, held.key
+                grammar.took_ns = held.proven.compile_ns + held.proven.proof_ns
                 self._awaited.discard(name)
         grammar.error = None
 

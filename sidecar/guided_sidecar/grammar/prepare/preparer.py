@@ -55,18 +55,12 @@ class Preparer:
         self._known = Known(settings, self._artifact_bytes, pool, load_barrier, tracer)
         self._answers: collections.Counter[str] = collections.Counter()
         self._unenforced = 0  # requests
-        self._held = 0  # leases of the service's own, by `hold`
 
     @property
     def state(self) -> KnownState:
         """What is kept, and what became of all that was asked for."""
-        known = self._known.state
-        return dataclasses.replace(
-            known,
-            leases=known.leases - self._held,
-            answers=dict(self._answers),
-            unenforced=self._unenforced,
-        )
+        known, answers = self._known.state, dict(self._answers)
+        return dataclasses.replace(known, answers=answers, unenforced=self._unenforced)
 
     async def prepare(
         self, request: Prepare, loaded: Callable[[Prepared], None] = lambda _prepared: None
@@ -86,24 +80,14 @@ class Preparer:
         return _prepared(request, grammar.key, grammar.proven)
 
     async def hold(self, kind: Kind, spec: str) -> Grammar:
-        """Prepare a grammar that stays until `let_go`; the deadline is for the compile, not for the ranks."""
+        """Prepare a grammar that stays until `release`; the deadline is the compile's, not the ranks'."""
         timeout_s = self._pod.guided_decoding.compile.timeout_s
         request = Prepare(id=0, kind=kind, spec=spec, timeout_s=timeout_s)
         async with self._waiter(request, spans.NEVER) as waiter:  # nobody's request
             grammar = await self._proven(waiter)
             waiter.limit.reschedule(None)
-            self._held += 1
-            try:
-                await self._load(waiter, grammar)
-            except BaseException:
-                self._held -= 1
-                raise
+            await self._load(waiter, grammar)
         return grammar
-
-    def let_go(self, key: str) -> None:
-        """End one `hold`."""
-        self._held -= 1
-        self.release(key)
 
     def found_slow(self, key: str) -> None:
         """Refuse a grammar for a while that took a rank too long for one token; a key may be unknown here."""
@@ -149,7 +133,7 @@ class Preparer:
         self._known.refusals.check(job.key)
         if (grammar := self._known.kept(job.key)) is not None:
             waiter.cache = "hit"
-            grammar.leases += 1
+            self._known.lease(job.key)
         else:
             grammar = self._known.compiling(job.key)
             waiter.cache = "miss" if grammar is None else "joined"
@@ -186,10 +170,8 @@ class Preparer:
             await self._ensure(waiter, grammar.key, grammar.proven)
         except BaseException as error:
             self.release(grammar.key)
-            if isinstance(error, GuidedError) and not grammar.leases:
-                self._known.drop(
-                    grammar
-                )  # perhaps the artefact is damaged: the next request compiles it again
+            if isinstance(error, GuidedError) and error.code is ErrorCode.GRAMMAR_LOAD_FAILED:
+                self._known.drop(grammar)  # perhaps its artefact is damaged: the next request compiles it
             raise
 
     async def _ensure(self, waiter: _Waiter, key: str, done: Done) -> None:
