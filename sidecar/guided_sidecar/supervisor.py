@@ -22,9 +22,8 @@ from guided_contract import processes
 
 _log = logging.getLogger(__name__)
 _STABLE_S: Final = 2.0  # a child that lived so long had begun to serve: it is started again at once
-_FIRST_DELAY_S: Final = 0.1
-_MOST_DELAY_S: Final = 5.0
-_LOOK_S: Final = 0.05
+_DELAY_S: Final = 0.5  # before another is started, of one that lived for less
+_LOOK_S: Final = 0.5
 _REST_S: Final = 1.0
 _ENDS: Final = {signal.SIGTERM, signal.SIGINT}
 _WATCHED: Final = {*_ENDS, signal.SIGCHLD}
@@ -53,12 +52,11 @@ class Supervisor:
         gc.freeze()  # what is shared with children stays so: collecting writes to every object it looks at
         # Waited for, and so never lost: neither here nor, before a child has its own ways, there.
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, _WATCHED)
-        failures = 0
         while not self._is_told():
             started = time.monotonic()
             child = multiprocessing.get_context("fork").Process(target=_become, args=(self._run, mask))
             child.start()
-            while _serves(child) and not self._is_told(_LOOK_S * 10):
+            while _serves(child) and not self._is_told(_LOOK_S):
                 _reap_orphans(child)
             if self._stopping:
                 child.terminate()
@@ -68,16 +66,9 @@ class Supervisor:
             _kill_group(child)
             if not self._stopping:
                 _log.warning("process %d ended with %s; starting it again", child.pid, child.exitcode)
-                failures = 0 if time.monotonic() - started >= _STABLE_S else failures + 1
-                self._rest(failures)
+                if time.monotonic() - started < _STABLE_S:
+                    time.sleep(_DELAY_S)
         _reap_rest()
-
-    def _rest(self, failures: int) -> None:
-        """Wait before another child is started; longer and longer if they keep dying."""
-        delay_s = min(_FIRST_DELAY_S * 2.0 ** (failures - 2), _MOST_DELAY_S) if failures > 1 else 0.0
-        until = time.monotonic() + delay_s
-        while time.monotonic() < until and not self._is_told():
-            time.sleep(_LOOK_S)
 
     def _is_told(self, wait_s: float = 0.0) -> bool:
         """Return whether TERM or INT has come, after waiting for a signal so long at most."""
