@@ -15,10 +15,6 @@ import referencing
 from guided_grammar.json_schema import subschemas
 
 
-class NotJsonError(Exception):
-    """A text is no JSON."""
-
-
 class Judge:
     """Judges texts by one schema.
 
@@ -32,22 +28,14 @@ class Judge:
         # Decimals, since a grammar writes longer numbers than a float holds.
         self._schema = json.loads(spec, parse_float=Decimal)
 
-    def violation(self, text: str) -> str | None:
-        """Return the JSONPath of a keyword that a text violates, None where it violates none.
-
-        Raises
-        ------
-        NotJsonError
-            It is no JSON at all.
-        """
+    def violation(self, text: bytes) -> str | None:
+        """Return the JSONPath of a keyword that a text violates, "$" where it is no JSON; None: of none."""
         try:
-            value = json.loads(text, parse_float=Decimal, parse_constant=_refuse)
-        except decimal.DecimalException:
-            return None  # an exponent that no number has
+            value = json.loads(text.decode(), parse_float=Decimal, parse_constant=_refuse)
+        except (decimal.DecimalException, UnicodeDecodeError):
+            return None  # an exponent that no number has; xgrammar's classes take what is no UTF-8
         except ValueError as error:
-            if "digits" in str(error):  # Python reads no number of thousands of digits
-                return None
-            raise NotJsonError from error
+            return None if "digits" in str(error) else "$"  # Python reads no number of thousands of digits
         found = jsonschema.validators.validator_for(self._schema, default=jsonschema.Draft202012Validator)
         judge = _exact(found)(self._schema, registry=referencing.Registry())  # which fetches nothing
         try:

@@ -10,12 +10,12 @@ proof allows ends (guided_engine.ranks.slowness).
 
 import random
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 from guided_contract.counting import Position
 from guided_contract.errors import ErrorCode
 from guided_grammar.backend import Compiled
-from guided_sidecar.grammar.compile.instance_check import Judge, NotJsonError
+from guided_sidecar.grammar.compile.instance_check import Judge
 from guided_sidecar.grammar.compile.proof_walk import Choice, Fault, Walk
 from guided_sidecar.grammar.compile.reading import Grammar
 
@@ -25,21 +25,18 @@ _PLAY: Final = (4, 24)  # steps after which a random walk takes what ends it, an
 _LONG: Final = 48
 
 
-class Verdict(NamedTuple):
-    """What is wrong with a grammar, None for nothing, and how many walks came to the end of a text."""
-
-    fault: Fault | None
-    texts: int
-
-
 class Prover:
     """Proves grammars of one tokenizer; parameters as of Choice."""
 
     def __init__(self, tokens: Sequence[bytes], stop_tokens: frozenset[int]) -> None:
         self._choice = Choice(tokens, stop_tokens)
 
-    def prove(self, compiled: Compiled, positions: Sequence[Position], grammar: Grammar) -> Verdict:
-        """Walk through a grammar, always in the same ways: no name and no release changes a verdict.
+    def prove(
+        self, compiled: Compiled, positions: Sequence[Position], grammar: Grammar
+    ) -> tuple[Fault | None, int]:
+        """Return what is wrong with a grammar, and how many walks came to the end of a text.
+
+        It walks always in the same ways: no name and no release changes a verdict.
 
         Parameters
         ----------
@@ -58,27 +55,16 @@ class Prover:
             shortest = len(walk.tokens) if len(walk.tokens) > _LONG else 0
             if walk.text is not None and fault is None:
                 texts += 1
-                if judge is not None and (text := _decoded(walk.text)) is not None:
-                    fault = _invalid(judge, text, compiled.backend)
+                if judge is not None:
+                    fault = _invalid(judge, walk.text, compiled.backend)
             if fault is not None:
-                return Verdict(fault, texts)
-        return Verdict(None, texts)
+                return fault, texts
+        return None, texts
 
 
-def _decoded(text: bytes) -> str | None:
-    try:
-        return text.decode()
-    except UnicodeDecodeError:
-        return None  # xgrammar's classes take what is no UTF-8; clients see another character for it
-
-
-def _invalid(judge: Judge, text: str, backend: str) -> Fault | None:
-    try:
-        path = judge.violation(text)
-    except NotJsonError:
-        message = f"$: {backend} generates text that is not valid JSON for this schema"
-        return Fault(ErrorCode.GRAMMAR_UNSUPPORTED, message, "$")
+def _invalid(judge: Judge, text: bytes, backend: str) -> Fault | None:
+    path = judge.violation(text)
     if path is None:
         return None
-    message = f"{path}: {backend} does not enforce this keyword in this schema"
+    message = f"{path}: {backend} does not enforce this in this schema"
     return Fault(ErrorCode.GRAMMAR_UNSUPPORTED, message, path)
