@@ -1,11 +1,8 @@
-"""The folder of compiled artefacts: named by key, written whole or not at all, for this user alone."""
+"""The folder of compiled artefacts: named by key, for this user alone. Ranks know what they hash to."""
 
 import hashlib
 import os
 from pathlib import Path
-from typing import Final
-
-UNFINISHED: Final = ".part-"  # the names of what is being written begin so
 
 
 def reset(folder: Path) -> None:
@@ -17,14 +14,12 @@ def reset(folder: Path) -> None:
 
 def write(folder: Path, key: str, content: bytes) -> str:
     """Write an artefact and return its content's SHA-256 in hex; OSError: no room, and nothing is left."""
-    temporary = folder / f"{UNFINISHED}{os.getpid()}-{key}"
-    file = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+    file = os.open(folder / key, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
     try:
         with os.fdopen(file, "wb") as stream:
             stream.write(content)
-        temporary.replace(folder / key)
     except OSError:
-        temporary.unlink(missing_ok=True)
+        remove(folder, key)
         raise
     return hashlib.sha256(content).hexdigest()
 
@@ -39,9 +34,3 @@ def room_bytes(folder: Path) -> int:
 def remove(folder: Path, key: str) -> None:
     """Remove an artefact, if it is there."""
     (folder / key).unlink(missing_ok=True)
-
-
-def discard_unfinished(folder: Path, pid: int) -> None:
-    """Remove what a worker that was killed had begun to write."""
-    for path in folder.glob(f"{UNFINISHED}{pid}-*"):
-        path.unlink(missing_ok=True)
