@@ -5,7 +5,6 @@ them, and sends what it took out as Positions; guided_grammar.bounds follows a t
 guided_grammar.unique_items its arrays. Characters are Unicode code points, as JSON Schema counts them.
 """
 
-from collections.abc import Sequence
 from typing import Annotated, Final
 
 import msgspec
@@ -46,19 +45,3 @@ class Position(msgspec.Struct, frozen=True, kw_only=True):
     unique_items: bool = False
     whole_items: bool = False
     begins: dict[str, int] = {}
-
-
-def are_whole(positions: Sequence[Position]) -> bool:
-    """Return whether each Position that another one names is there."""
-    known = range(NOTHING, len(positions))
-    return all(
-        index in known
-        for position in positions
-        for index in (
-            *position.properties.values(),
-            position.others,
-            *position.prefix,
-            position.items,
-            *position.begins.values(),
-        )
-    )

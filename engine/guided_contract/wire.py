@@ -216,7 +216,7 @@ _client_decoder: msgspec.msgpack.Decoder[ClientMessage] = msgspec.msgpack.Decode
 _service_decoder: msgspec.msgpack.Decoder[ServiceMessage] = msgspec.msgpack.Decoder(ServiceMessage)
 
 
-def frame(message: Message) -> bytes:
+def frame(message: msgspec.Struct) -> bytes:
     """Return a message as length and body, ready to send; WireError: it exceeds MAX_FRAME_BYTES."""
     body = _encoder.encode(message)
     if len(body) > MAX_FRAME_BYTES:

@@ -8,7 +8,6 @@ import pytest
 
 from guided_contract import config, records, wire
 from guided_operator.kube.reflector import Reflector
-from guided_sidecar.grammar import worker_messages
 from guided_sidecar.grammar.prepare import jobs
 from support.fuzz.target import NAMES, FoundError, Target, made, replay
 
@@ -35,7 +34,6 @@ FAULTS = {
     "peers": (wire, "MALFORMED", (msgspec.MsgspecError, UnicodeDecodeError)),
     "datagrams": (records, "MALFORMED", msgspec.MsgspecError),
     "schemas": (jobs, "taken", lambda _kind, spec, _most_bytes: spec),
-    "workers": (worker_messages, "_check", lambda _done, _key: None),
     "files": (config, "MALFORMED", msgspec.MsgspecError),
     "watched": (Reflector, "_put", lambda self, item: self._store.put(self._kind, item)),
 }

@@ -7,9 +7,9 @@ import pytest
 
 from guided_contract import wire
 from guided_contract.counting import Position
-from guided_contract.errors import ErrorCode, GuidedError
+from guided_contract.errors import MALFORMED, ErrorCode, GuidedError
 from guided_sidecar.grammar import worker_messages
-from guided_sidecar.grammar.worker_messages import Done, Failed, JobError
+from guided_sidecar.grammar.worker_messages import Done, Failed
 
 KEY = "ab" * 32
 XGRAMMAR: dict[str, Any] = {"type": "Done", "backend": "xgrammar", "artifact": KEY, "sha256": KEY}
@@ -20,47 +20,14 @@ EARLY: dict[str, Any] = {"type": "Compiled", "done": GUIDANCE}
 
 @pytest.mark.parametrize("answer", [XGRAMMAR, GUIDANCE, REFUSED, REFUSED | {"path": "$"}, EARLY])
 def test_a_whole_answer_is_taken(answer: dict[str, Any]) -> None:
-    outcome = worker_messages.decode_from_worker(msgspec.msgpack.encode(answer), KEY)
-    assert (
-        worker_messages.decode_from_worker(
-            worker_messages.answer(outcome)[worker_messages.LENGTH.size :], KEY
-        )
-        == outcome
-    )
+    outcome = worker_messages.decode_from_worker(msgspec.msgpack.encode(answer))
+    assert worker_messages.decode_from_worker(worker_messages.answer(outcome)[wire.LENGTH.size :]) == outcome
 
 
-@pytest.mark.parametrize(
-    "answer",
-    [
-        XGRAMMAR | {"artifact": "../service.sock"},
-        XGRAMMAR | {"artifact": "cd" * 32},
-        XGRAMMAR | {"artifact": None},
-        XGRAMMAR | {"sha256": "0"},
-        XGRAMMAR | {"spec": "{}"},
-        GUIDANCE | {"spec": None},
-        GUIDANCE | {"artifact": KEY, "sha256": KEY},
-        GUIDANCE | {"size_bytes": -1},
-        GUIDANCE | {"compile_ns": 1 << 63},
-        GUIDANCE | {"positions": [{"items": 1}]},
-        GUIDANCE | {"positions": [{"properties": {"a": -2}}]},
-        GUIDANCE | {"positions": [{"minimum": -1}]},
-        GUIDANCE | {"positions": [{}] * 5000},
-        EARLY | {"done": XGRAMMAR | {"artifact": "cd" * 32}},
-        REFUSED | {"code": "no such code"},
-        REFUSED | {"message": "x" * 5000},
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize("answer", [{}, GUIDANCE | {"size_bytes": -1}, REFUSED | {"code": "no such code"}])
 def test_any_other_is_the_workers_death(answer: dict[str, Any]) -> None:
-    with pytest.raises(JobError):
-        worker_messages.decode_from_worker(msgspec.msgpack.encode(answer), KEY)
-
-
-def test_a_frame_longer_than_ranks_take_is_refused_unread() -> None:
-    header = worker_messages.LENGTH.pack(worker_messages.MAX_OUTCOME_BYTES + 1)
-    assert worker_messages.body_length(header)
-    with pytest.raises(JobError):
-        worker_messages.body_length(header, worker_messages.MAX_OUTCOME_BYTES)
+    with pytest.raises(MALFORMED):
+        worker_messages.decode_from_worker(msgspec.msgpack.encode(answer))
 
 
 def test_what_is_too_long_for_the_ranks_is_a_refusal() -> None:
@@ -69,15 +36,13 @@ def test_what_is_too_long_for_the_ranks_is_a_refusal() -> None:
     most = Done(
         backend="guidance", spec="x" * (worker_messages.MAX_OUTCOME_BYTES - 1000), positions=positions
     )
-    fits = worker_messages.answer(most)[worker_messages.LENGTH.size :]
-    assert worker_messages.decode_from_worker(fits, KEY) == most
+    fits = worker_messages.answer(most)[wire.LENGTH.size :]
+    assert worker_messages.decode_from_worker(fits) == most
     load = wire.Load(key=KEY, backend="guidance", spec=most.spec, positions=positions)
     assert wire.frame(load)
 
     longer = msgspec.structs.replace(most, spec="x" * worker_messages.MAX_OUTCOME_BYTES, retire=True)
-    refused = worker_messages.decode_from_worker(
-        worker_messages.answer(longer)[worker_messages.LENGTH.size :], KEY
-    )
+    refused = worker_messages.decode_from_worker(worker_messages.answer(longer)[wire.LENGTH.size :])
     assert isinstance(refused, Failed)
     assert (refused.code, refused.retire) == (ErrorCode.GRAMMAR_TOO_LARGE, True)
 
@@ -86,7 +51,7 @@ def test_a_refusal_is_cut_to_what_the_service_takes() -> None:
     path = "$." + "y" * 100_000
     error = GuidedError(ErrorCode.GRAMMAR_INVALID, f"{path}: is no string", path=path)
     refused = worker_messages.decode_from_worker(
-        worker_messages.frame(worker_messages.refusal(error))[worker_messages.LENGTH.size :], KEY
+        wire.frame(worker_messages.refusal(error))[wire.LENGTH.size :]
     )
     assert isinstance(refused, Failed)
     assert len(refused.message) <= 800

@@ -5,9 +5,9 @@ from typing import Any, NoReturn
 
 import pytest
 
+from guided_contract import wire
 from guided_contract.errors import ErrorCode, GuidedError
 from guided_grammar.registry import library
-from guided_sidecar.grammar import worker_messages
 from guided_sidecar.grammar.compile import followed, worker
 from guided_sidecar.grammar.schema import additional_properties, normal, schema
 from guided_sidecar.grammar.worker_messages import Done, Failed, Job
@@ -61,7 +61,7 @@ def test_odd_values_are_followed_or_left_to_the_libraries(text: Any) -> None:
         library(backend).lacks("json", form)
         relaxed, positions = followed.split(additional_properties.close(form), backend)
         json.dumps(relaxed)
-        worker_messages.frame(Done(backend=backend, positions=positions))
+        wire.frame(Done(backend=backend, positions=positions))
 
 
 @pytest.mark.parametrize(("count", "length"), [(500, 10), (40, 4000)], ids=["many names", "long names"])

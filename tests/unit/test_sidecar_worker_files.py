@@ -5,6 +5,7 @@ import socket
 import subprocess
 import sys
 
+from guided_contract import wire
 from guided_contract.errors import ErrorCode
 from guided_sidecar.grammar import worker_messages
 from guided_sidecar.grammar.worker_messages import Failed, Job
@@ -40,10 +41,10 @@ def test_endless_words_end_the_job_and_fill_no_memory() -> None:
     with ours, subprocess.Popen(command, pass_fds=descriptors) as child:
         theirs.close()
         ours.settimeout(60)
-        ours.sendall(worker_messages.frame(job))
+        ours.sendall(wire.frame(job))
         with ours.makefile("rb") as stream:
-            size = worker_messages.body_length(stream.read(worker_messages.LENGTH.size))
-            outcome = worker_messages.decode_from_worker(stream.read(size), job.key)
+            size = wire.body_length(stream.read(wire.LENGTH.size))
+            outcome = worker_messages.decode_from_worker(stream.read(size))
         assert child.wait(20) == 0
     assert isinstance(outcome, Failed)
     assert (outcome.code, outcome.retire) == (ErrorCode.GRAMMAR_COMPILE_CRASHED, True)

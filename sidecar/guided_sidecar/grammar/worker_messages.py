@@ -1,33 +1,25 @@
 """Messages among service, template process and grammar workers, in msgpack.
 
 The template has a SOCK_SEQPACKET pair: it is sent FORK, and sends a message a packet, with file descriptors
-beside it. Each worker has a stream pair, of frames with a 4-byte little-endian length.
+beside it. Each worker has a stream pair, of frames as on the service's socket.
 """
 
-import struct
-from typing import Annotated, Final
+from typing import Final
 
 import msgspec
 
-from guided_contract import backends, counting, wire
+from guided_contract import wire
 from guided_contract.config import CompileConfig
-from guided_contract.counting import Position
-from guided_contract.errors import MALFORMED, ErrorCode, GuidedError
+from guided_contract.errors import ErrorCode, GuidedError
 from guided_contract.wire import Backend, Kind, Natural
 
-LENGTH: Final = struct.Struct("<I")
 FORK: Final = b"fork"  # make one worker
 MAX_PACKET_BYTES: Final = 64 << 10
-MAX_JOB_BYTES: Final = 16 << 20  # a schema's limit is far below
 # What is compiled goes on to the ranks in one message, which adds a key and names.
 MAX_OUTCOME_BYTES: Final = wire.MAX_FRAME_BYTES - (64 << 10)
-_MOST_WORDS: Final = 4000  # characters that are taken from a worker
 _MOST_MESSAGE: Final = 800  # that it says of a refusal: a client reads it, and thousands of refusals are kept
 _MOST_PATH: Final = 300
 MOST_POSITIONS: Final = 4096
-
-Words = Annotated[str, msgspec.Meta(max_length=_MOST_WORDS)]
-Sha256 = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
 
 
 class Packet(msgspec.Struct, frozen=True, tag=True):
@@ -80,32 +72,26 @@ class Proof(msgspec.Struct, frozen=True):
     backend: Backend
     start_ns: Natural
     end_ns: Natural
-    error_code: Words = ""
+    error_code: str = ""
     texts: Natural = 0  # that walks came to the end of
 
 
 class Unenforced(msgspec.Struct, frozen=True):
     """What was allowed: a JSONPath in the grammar's text, and a keyword, which is no word of a client's."""
 
-    path: Words
-    keyword: Words
+    path: str
+    keyword: str
 
 
-class Done(Packet, frozen=True, kw_only=True):
-    """Worker to service: what the ranks are to load (see wire.Load), and what it cost."""
+class Done(wire.Load, frozen=True, kw_only=True):
+    """Worker to service: what the ranks are to load, and what it cost."""
 
-    backend: Backend
-    artifact: str | None = None
-    sha256: Sha256 | None = None
-    spec: str | None = None
-    positions: Annotated[list[Position], msgspec.Meta(max_length=MOST_POSITIONS)] = []
-    whitespace: Natural | None = None
-    is_tagged: bool = False
-    unenforced: Annotated[list[Unenforced], wire.Few] = []
+    key: str = ""  # is the job's
+    unenforced: tuple[Unenforced, ...] = ()
     size_bytes: Natural = 0  # of file or text, or what a rank holds of it if that is more
     compile_ns: Natural = 0
     proof_ns: Natural = 0
-    proofs: Annotated[list[Proof], wire.Few] = []  # of every backend that was tried
+    proofs: tuple[Proof, ...] = ()  # of every backend that was tried
     retire: bool = False  # the worker ends after this message
 
 
@@ -119,9 +105,9 @@ class Failed(Packet, frozen=True, kw_only=True):
     """Worker to service: a refusal; fields as in errors.GuidedError."""
 
     code: ErrorCode
-    message: Words
-    path: Words | None = None
-    proofs: Annotated[list[Proof], wire.Few] = []
+    message: str
+    path: str | None = None
+    proofs: tuple[Proof, ...] = ()
     retire: bool = False
 
 
@@ -133,36 +119,19 @@ _from_template: msgspec.msgpack.Decoder[FromTemplate] = msgspec.msgpack.Decoder(
 _from_worker: msgspec.msgpack.Decoder[FromWorker] = msgspec.msgpack.Decoder(FromWorker)
 packet: Final = msgspec.msgpack.Encoder().encode
 decode_from_template: Final = _from_template.decode
+decode_from_worker: Final = _from_worker.decode
 decode_job: Final = msgspec.msgpack.Decoder(Job).decode
-
-
-class JobError(Exception):
-    """A message between our own processes is not what it should be: the sender is broken and must go."""
-
-
-def frame(message: Packet) -> bytes:
-    """Return a message as length and body for a stream."""
-    body = packet(message)
-    return LENGTH.pack(len(body)) + body
-
-
-def body_length(header: bytes, most_bytes: int = MAX_JOB_BYTES) -> int:
-    """Return the length that a frame's header announces; JobError: it exceeds `most_bytes`."""
-    (length,) = LENGTH.unpack(header)
-    if length > most_bytes:
-        raise JobError(f"a frame of {length} bytes")
-    return int(length)
 
 
 def answer(message: FromWorker) -> bytes:
     """Return a worker's answer as a frame; of what is too long for the ranks, one that is a refusal."""
-    framed = frame(message)
-    if len(framed) - LENGTH.size <= MAX_OUTCOME_BYTES:
-        return framed
+    size = len(packet(message))
+    if size <= MAX_OUTCOME_BYTES:
+        return wire.frame(message)
     if isinstance(message, Compiled):
         return b""  # its Done will be refused
-    said = f"compiled, the grammar has {len(framed)} bytes; a rank takes {MAX_OUTCOME_BYTES} in a message"
-    return frame(refusal(GuidedError(ErrorCode.GRAMMAR_TOO_LARGE, said), retire=message.retire))
+    said = f"compiled, the grammar has {size} bytes; a rank takes {MAX_OUTCOME_BYTES} in a message"
+    return wire.frame(refusal(GuidedError(ErrorCode.GRAMMAR_TOO_LARGE, said), retire=message.retire))
 
 
 def refusal(error: GuidedError, *, retire: bool = False) -> Failed:
@@ -179,24 +148,3 @@ def unenforced(path: str, keyword: str) -> Unenforced:
 def _shortened(text: str, most: int) -> str:
     """Return a text's begin and end, which say where and what; between them may be a client's own words."""
     return text if len(text) <= most else f"{text[: most // 2]}…{text[1 - most // 2 :]}"
-
-
-def decode_from_worker(body: bytes, key: str) -> FromWorker:
-    """Decode what a worker says of the job of a key; JobError: not FromWorker, or nothing to load."""
-    try:
-        message = _from_worker.decode(body)
-    except MALFORMED as error:
-        raise JobError(str(error)) from error
-    if not isinstance(message, Failed):
-        _check(message.done if isinstance(message, Compiled) else message, key)
-    return message
-
-
-def _check(done: Done, key: str) -> None:
-    """Check that what was compiled is whole: what it names is its key's own, and is there."""
-    is_text = bool(done.spec) and done.artifact is None and done.sha256 is None
-    is_file = done.artifact == key and done.sha256 is not None and done.spec is None
-    if not (is_text or (is_file and backends.entry(done.backend).has_files)):
-        raise JobError(f"no grammar of {done.backend} for {key}")
-    if not counting.are_whole(done.positions):
-        raise JobError("positions that are not there")

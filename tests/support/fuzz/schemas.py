@@ -105,13 +105,13 @@ def _follow(parsed: Any) -> None:
         if (gap := library(backend).lacks("json", form)) is not None:
             msgspec.msgpack.encode(gap)
         relaxed, positions = followed.split(additional_properties.close(form), backend)
-        worker_messages.frame(Done(backend=backend, spec=json.dumps(relaxed), positions=positions))
+        wire.frame(Done(backend=backend, spec=json.dumps(relaxed), positions=positions))
     assert json.dumps(parsed) == before, "the schema itself was changed"
 
 
 def _refuse(error: GuidedError) -> None:
     """Tell the client, by way of the worker."""
-    worker_messages.frame(worker_messages.Failed(code=error.code, message=error.message, path=error.path))
+    wire.frame(worker_messages.Failed(code=error.code, message=error.message, path=error.path))
     refused = wire.Refused(id=1, code=error.code, message=error.message, path=error.path)
     assert len(wire.frame(refused)) < _MOST_REFUSAL_BYTES
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-NAMES: Final = ("peers", "datagrams", "schemas", "workers", "files", "watched")
+NAMES: Final = ("peers", "datagrams", "schemas", "files", "watched")
 
 
 @dataclass(frozen=True, slots=True)

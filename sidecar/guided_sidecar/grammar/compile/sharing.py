@@ -38,7 +38,7 @@ def loads(job: Job, grammar: Grammar, compiled: Compiled, positions: list[Positi
         positions=positions,
         whitespace=_whitespace(job),
         is_tagged=job.kind == "structural_tag",
-        unenforced=[*grammar.unenforced],
+        unenforced=tuple(grammar.unenforced),
         size_bytes=max(len(content), compiled.memory_bytes),
     )
     if source is not None:

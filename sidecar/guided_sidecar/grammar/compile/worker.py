@@ -12,7 +12,7 @@ from typing import BinaryIO, Final, NoReturn
 
 import msgspec
 
-from guided_contract import processes
+from guided_contract import processes, wire
 from guided_contract.errors import ErrorCode, GuidedError
 from guided_grammar import stack
 from guided_sidecar.grammar import worker_messages
@@ -24,7 +24,6 @@ from guided_sidecar.grammar.worker_messages import Compiled, Job, Outcome
 _MOST_FILE_BYTES: Final = 80 << 20
 _PAGE: Final = resource.getpagesize()
 _NICENESS: Final = 10  # the service answers everybody: where both want a CPU, it comes first
-_MOST_GROWTH: Final = 0.5  # of a job's memory, that earlier jobs may have kept
 _MOST_LIKELY_VICTIM: Final = "1000"  # where the container has no memory, a worker is to go, not the service
 
 
@@ -46,9 +45,8 @@ def run(stream: socket.socket, stderr: int, compiler: Compiler, most_jobs: int) 
         _, hard = resource.getrlimit(resource.RLIMIT_AS)
         resource.setrlimit(resource.RLIMIT_AS, (born_bytes + job.memory_bytes, hard))
         tell = lambda message: stream.sendall(worker_messages.answer(message))  # noqa: E731 - of this job
-        outcome = msgspec.structs.replace(_outcome(compiler, job, tell), proofs=compiler.proofs)
-        has_grown = _statm(0) - born_bytes > job.memory_bytes * _MOST_GROWTH
-        retire = outcome.retire or has_grown or number >= most_jobs or compiler.is_worn
+        outcome = msgspec.structs.replace(_outcome(compiler, job, tell), proofs=tuple(compiler.proofs))
+        retire = outcome.retire or number >= most_jobs or compiler.is_worn
         outcome = msgspec.structs.replace(outcome, retire=retire)
         stream.sendall(worker_messages.answer(outcome))
         if outcome.retire:
@@ -66,11 +64,10 @@ def _statm(field: int) -> int:
 
 
 def _next_job(stream: BinaryIO) -> Job | None:
-    header = stream.read(worker_messages.LENGTH.size)
-    if len(header) < worker_messages.LENGTH.size:
+    header = stream.read(wire.LENGTH.size)
+    if len(header) < wire.LENGTH.size:
         return None
-    body = stream.read(worker_messages.body_length(header))
-    return worker_messages.decode_job(body)
+    return worker_messages.decode_job(stream.read(wire.body_length(header)))
 
 
 def _outcome(compiler: Compiler, job: Job, tell: Callable[[Compiled], None]) -> Outcome:

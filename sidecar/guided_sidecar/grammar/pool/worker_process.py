@@ -9,6 +9,8 @@ import sys
 from collections.abc import Callable
 from typing import Any, Final
 
+from guided_contract import wire
+from guided_contract.errors import MALFORMED
 from guided_sidecar.grammar import worker_messages
 from guided_sidecar.grammar.worker_errors import WorkerDiedError
 from guided_sidecar.grammar.worker_messages import Compiled, Forked, FromWorker, Job, Outcome, Ready
@@ -36,7 +38,7 @@ class Worker:
     """One worker process, whose parent is the template.
 
     Its pidfd kills it and nobody who got its number later, and tells when it has ended: `gone` is set then,
-    and `on_exit` called.
+    `last_words` are what it wrote to standard error, and `on_exit` is called.
     """
 
     def __init__(
@@ -44,6 +46,7 @@ class Worker:
     ) -> None:
         self.pid = pid
         self.gone = asyncio.Event()
+        self.last_words = ""
         self._on_exit = on_exit
         self._stream = socket.socket(fileno=stream)
         self._stream.setblocking(False)
@@ -57,23 +60,19 @@ class Worker:
         WorkerDiedError: it ended without an answer, or answered with nonsense.
         """
         try:
-            await asyncio.get_running_loop().sock_sendall(self._stream, worker_messages.frame(job))
-            while isinstance(said := await self._answer(job.key), Compiled):
+            await asyncio.get_running_loop().sock_sendall(self._stream, wire.frame(job))
+            while isinstance(said := await self._answer(), Compiled):
                 tell(said)
-        except (OSError, EOFError, worker_messages.JobError) as error:
+        except (OSError, EOFError, wire.WireError, *MALFORMED) as error:
             await self.kill()
-            size = os.fstat(self._stderr).st_size
-            last = os.pread(self._stderr, _LAST_WORDS_BYTES, max(0, size - _LAST_WORDS_BYTES))
-            words = last.decode(errors="replace")
             # The kernel resets a stream whose other end has gone and left something unread.
             had_begun = not isinstance(error, ConnectionError)
-            raise WorkerDiedError(words, had_begun=had_begun) from error
+            raise WorkerDiedError(self.last_words, had_begun=had_begun) from error
         return said
 
-    async def _answer(self, key: str) -> FromWorker:
-        header = await self._receive(worker_messages.LENGTH.size)
-        length = worker_messages.body_length(header, worker_messages.MAX_OUTCOME_BYTES)
-        return worker_messages.decode_from_worker(await self._receive(length), key)
+    async def _answer(self) -> FromWorker:
+        size = wire.body_length(await self._receive(wire.LENGTH.size))
+        return worker_messages.decode_from_worker(await self._receive(size))
 
     async def _receive(self, size: int) -> bytes:
         data = bytearray()
@@ -86,8 +85,9 @@ class Worker:
 
     async def kill(self) -> None:
         """Kill the process, and wait until it is gone."""
-        with contextlib.suppress(OSError):  # it was faster
-            signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+        if not self.gone.is_set():
+            with contextlib.suppress(ProcessLookupError):  # it was faster
+                signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
         # Nowhere asyncio.wait_for: before Python 3.12 it forgets a cancellation that meets the answer.
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_GONE_DEADLINE_S):
@@ -96,15 +96,17 @@ class Worker:
     def _ended(self) -> None:
         loop = asyncio.get_running_loop()
         loop.remove_reader(self._pidfd)
+        size = os.fstat(self._stderr).st_size
+        last = os.pread(self._stderr, _LAST_WORDS_BYTES, max(0, size - _LAST_WORDS_BYTES))
+        self.last_words = last.decode(errors="replace")
         self.gone.set()
+        os.close(self._pidfd)
+        os.close(self._stderr)
         loop.call_soon(self._on_exit, self)  # once it is seen, too, where the template ended before it
 
     def close(self) -> None:
-        """Close the file descriptors; after the last use."""
-        asyncio.get_running_loop().remove_reader(self._pidfd)
+        """Close the stream, after the last use: what a worker said can be read when it has ended."""
         self._stream.close()
-        os.close(self._pidfd)
-        os.close(self._stderr)
 
 
 class Template:
@@ -113,6 +115,7 @@ class Template:
     def __init__(self, on_exit: Callable[[Worker], None]) -> None:
         self.died = asyncio.Event()
         self._on_exit = on_exit
+        self._workers: set[Worker] = set()
         self._process: asyncio.subprocess.Process | None = None
         self._control: socket.socket | None = None
         self._answer: asyncio.Future[Any] | None = None  # to what it was last asked
@@ -146,12 +149,15 @@ class Template:
         return worker
 
     async def stop(self) -> None:
-        """Kill the template, and so its workers, and wait until it is gone."""
+        """Kill the template, and so its workers, and wait until all are gone."""
         self._lost()
         if self._process is not None:
             with contextlib.suppress(ProcessLookupError):  # it was faster
                 self._process.kill()
             await self._process.wait()
+        for worker in [*self._workers]:
+            await worker.kill()
+            worker.close()
 
     async def _answered(self, timeout_s: float) -> Any:
         self._answer = asyncio.get_running_loop().create_future()
@@ -175,7 +181,9 @@ class Template:
             return
         match worker_messages.decode_from_template(packet):
             case Forked(pid=pid):
-                self._answers(Worker(pid, self._on_exit, *descriptors))
+                worker = Worker(pid, self._ended, *descriptors)
+                self._workers.add(worker)
+                self._answers(worker)
             case ready:
                 self._answers(ready)
 
@@ -186,6 +194,10 @@ class Template:
             self._answer.set_exception(answer)
         else:
             self._answer.set_result(answer)
+
+    def _ended(self, worker: Worker) -> None:
+        self._workers.discard(worker)
+        self._on_exit(worker)
 
     def _lost(self) -> None:
         """Fail what waits for the template, whose workers die with it."""

@@ -14,7 +14,6 @@ from guided_contract.errors import ErrorCode, GuidedError
 from guided_contract.status import Failure
 from guided_contract.tasks import Living
 from guided_contract.wire import Backend
-from guided_sidecar.grammar import artifacts
 from guided_sidecar.grammar.pool.restart_budget import RestartBudget
 from guided_sidecar.grammar.pool.worker_process import Template, TemplateDiedError, Worker
 from guided_sidecar.grammar.worker_messages import Ready
@@ -102,10 +101,6 @@ class Workers:
     async def stop(self) -> None:
         """Kill everything and wait until it is gone."""
         await self._keeper.stop()
-        while self._idle:
-            worker = self._idle.popleft()
-            await worker.kill()
-            worker.close()
         if self._template is not None:
             await self._template.stop()
 
@@ -140,7 +135,6 @@ class Workers:
             self._budget.record_success()
         else:
             self._lost(loss)
-        artifacts.discard_unfinished(self._settings.pod.grammars_folder, worker.pid)
         worker.close()
         self._kick.set()
 

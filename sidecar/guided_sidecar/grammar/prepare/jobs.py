@@ -67,13 +67,5 @@ def job_of(request: Prepare, pod: PodConfig, facts: Ready, memory_bytes: int = 0
 
 def load_of(key: str, done: Done) -> Load:
     """Return what a rank is to load of a grammar."""
-    return Load(
-        key=key,
-        backend=done.backend,
-        artifact=done.artifact,
-        sha256=done.sha256,
-        spec=done.spec,
-        positions=done.positions,
-        whitespace=done.whitespace,
-        is_tagged=done.is_tagged,
-    )
+    told = {name: getattr(done, name) for name in Load.__struct_fields__}
+    return Load(**{**told, "key": key})
