@@ -38,10 +38,14 @@ def main() -> None:
     # Objects that exist now are not looked at by a worker's collector: their pages stay shared.
     gc.collect()
     gc.freeze()
+    versions = dict.fromkeys(backends.DISTRIBUTIONS, trust.UNKNOWN)
+    for name in versions:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            versions[name] = metadata.version(name) or trust.UNKNOWN  # None where its metadata names none
     ready = worker_messages.Ready(
         tokenizer=words.fingerprints,
         vocab_size=words.vocab_size,
-        versions={name: _version(name) for name in backends.DISTRIBUTIONS},
+        versions=versions,
         resident_bytes=worker.resident_bytes(),
     )
     control.send(worker_messages.packet(ready))
@@ -75,15 +79,6 @@ def _fork(control: socket.socket, compiler: Compiler, most_jobs: int) -> None:
     ours.close()
     os.close(pidfd)
     os.close(stderr)
-
-
-def _version(name: str) -> str:
-    """Return an installed version; where nobody can tell, that."""
-    try:
-        found: str | None = metadata.version(name)  # None where its metadata names none
-    except metadata.PackageNotFoundError:
-        found = None
-    return found or trust.UNKNOWN
 
 
 if __name__ == "__main__":
