@@ -34,7 +34,7 @@ def made(folder: Path) -> Workers:
 
 async def test_a_worker_that_dies_on_its_way_back_counts_as_one_that_died_idle(tmp_path: Path) -> None:
     workers = made(tmp_path)
-    template: Any = SimpleNamespace(died=asyncio.Event())
+    template: Any = SimpleNamespace(is_gone=False)
     workers._template = template
     worker: Any = Alive()
     worker.gone.set()

@@ -7,13 +7,21 @@ import signal
 import socket
 import sys
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 from guided_contract import wire
 from guided_contract.errors import MALFORMED
 from guided_sidecar.grammar import worker_messages
 from guided_sidecar.grammar.worker_errors import WorkerDiedError
-from guided_sidecar.grammar.worker_messages import Compiled, Forked, FromWorker, Job, Outcome, Ready
+from guided_sidecar.grammar.worker_messages import (
+    Compiled,
+    Forked,
+    FromTemplate,
+    FromWorker,
+    Job,
+    Outcome,
+    Ready,
+)
 
 _TEMPLATE: Final = "guided_sidecar.grammar.compile.fork_server"
 _FDS_PER_WORKER: Final = 3
@@ -113,44 +121,41 @@ class Template:
     """The template process; `on_exit` is called for each worker that has ended."""
 
     def __init__(self, on_exit: Callable[[Worker], None]) -> None:
-        self.died = asyncio.Event()
         self._on_exit = on_exit
         self._workers: set[Worker] = set()
         self._process: asyncio.subprocess.Process | None = None
-        self._control: socket.socket | None = None
-        self._answer: asyncio.Future[Any] | None = None  # to what it was last asked
+        self._control, self._theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._control.setblocking(False)
 
     async def start(self, timeout_s: float) -> Ready:
         """Start the process and wait until it has read the tokenizer.
 
         TemplateDiedError: it ended or was not ready in time; its own words are on our standard error.
         """
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        ours.setblocking(False)
-        with theirs:
+        with self._theirs:
             self._process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", _TEMPLATE, str(theirs.fileno())),
-                pass_fds=[theirs.fileno()],
+                *(sys.executable, "-m", _TEMPLATE, str(self._theirs.fileno())),
+                pass_fds=[self._theirs.fileno()],
                 env={**os.environ, **_ENVIRONMENT},
                 stdin=asyncio.subprocess.DEVNULL,
             )
-        self._control = ours
-        asyncio.get_running_loop().add_reader(ours.fileno(), self._on_packet)
-        ready: Ready = await self._answered(timeout_s)
+        ready, _ = await self._answered(timeout_s)
+        assert isinstance(ready, Ready)
         return ready
 
     async def fork(self, timeout_s: float) -> Worker:
         """Make one worker, one after the other; TemplateDiedError: the template is gone or silent."""
-        if self._control is None or self.died.is_set():
-            raise TemplateDiedError("the template is gone")
         with contextlib.suppress(OSError):  # gone; that is about to be read
             self._control.send(worker_messages.FORK)
-        worker: Worker = await self._answered(timeout_s)
+        forked, descriptors = await self._answered(timeout_s)
+        assert isinstance(forked, Forked)
+        worker = Worker(forked.pid, self._ended, *descriptors)
+        self._workers.add(worker)
         return worker
 
     async def stop(self) -> None:
         """Kill the template, and so its workers, and wait until all are gone."""
-        self._lost()
+        self._control.close()
         if self._process is not None:
             with contextlib.suppress(ProcessLookupError):  # it was faster
                 self._process.kill()
@@ -159,51 +164,35 @@ class Template:
             await worker.kill()
             worker.close()
 
-    async def _answered(self, timeout_s: float) -> Any:
-        self._answer = asyncio.get_running_loop().create_future()
+    @property
+    def is_gone(self) -> bool:
+        """Whether the process has ended; its workers end after it."""
         try:
-            async with asyncio.timeout(timeout_s):
-                return await self._answer
-        except TimeoutError as error:
-            await self.stop()
-            raise TemplateDiedError(f"no answer after {timeout_s:g} s") from error
-
-    def _on_packet(self) -> None:
-        assert self._control is not None
-        try:
-            packet, descriptors, _, _ = socket.recv_fds(
-                self._control, worker_messages.MAX_PACKET_BYTES, _FDS_PER_WORKER
-            )
+            return not self._control.recv(1, socket.MSG_PEEK)
+        except BlockingIOError:
+            return False
         except OSError:
-            packet = b""
-        if not packet:
-            self._lost()
-            return
-        match worker_messages.decode_from_template(packet):
-            case Forked(pid=pid):
-                worker = Worker(pid, self._ended, *descriptors)
-                self._workers.add(worker)
-                self._answers(worker)
-            case ready:
-                self._answers(ready)
+            return True
 
-    def _answers(self, answer: Ready | Worker | TemplateDiedError) -> None:
-        if self._answer is None or self._answer.done():  # nobody waits: the service stops
-            return
-        if isinstance(answer, TemplateDiedError):
-            self._answer.set_exception(answer)
-        else:
-            self._answer.set_result(answer)
+    async def _answered(self, timeout_s: float) -> tuple[FromTemplate, list[int]]:
+        loop, readable = asyncio.get_running_loop(), asyncio.Event()
+        loop.add_reader(self._control, readable.set)
+        packet, descriptors = b"", list[int]()
+        try:
+            with contextlib.suppress(OSError):  # too late too: TimeoutError
+                async with asyncio.timeout(timeout_s):
+                    await readable.wait()
+                packet, descriptors, _, _ = socket.recv_fds(
+                    self._control, worker_messages.MAX_PACKET_BYTES, _FDS_PER_WORKER
+                )
+        finally:
+            loop.remove_reader(self._control)
+        if not packet:
+            is_silent = not readable.is_set()
+            await self.stop()
+            raise TemplateDiedError(f"no answer after {timeout_s:g} s" if is_silent else "the process ended")
+        return worker_messages.decode_from_template(packet), descriptors
 
     def _ended(self, worker: Worker) -> None:
         self._workers.discard(worker)
         self._on_exit(worker)
-
-    def _lost(self) -> None:
-        """Fail what waits for the template, whose workers die with it."""
-        if self.died.is_set() or self._control is None:
-            return
-        self.died.set()
-        asyncio.get_running_loop().remove_reader(self._control.fileno())
-        self._control.close()
-        self._answers(TemplateDiedError("the template process ended"))

@@ -152,7 +152,7 @@ class Workers:
     @property
     def have_template(self) -> bool:
         """Whether there is a template; workers end with it."""
-        return self._template is not None and not self._template.died.is_set()
+        return self._template is not None and not self._template.is_gone
 
     def _on_exit(self, worker: Worker) -> None:
         """Note that a worker has ended; if it was idle, nobody else will notice."""
@@ -201,7 +201,8 @@ class Workers:
             self._state = dataclasses.replace(self._state, tokenizer=ready.tokenizer, versions=ready.versions)
             _log.info("grammar template ready: %d MiB", ready.resident_bytes >> 20)
             await self._wake()
-        elif self._template.died.is_set():
+        elif self._template.is_gone:
+            await self._template.stop()
             raise TemplateDiedError("the process ended")
         while self._missing() > 0:
             worker = await self._template.fork(self._settings.fork_timeout_s)
