@@ -13,7 +13,7 @@ from guided_contract import wire
 from guided_contract.config import GuidedDecodingConfig, LogitsProcessorConfig
 from guided_contract.errors import ErrorCode, GuidedError
 from guided_engine.admission import gate as gate_module
-from guided_engine.admission import trace
+from guided_engine.admission import headers
 from guided_engine.admission.constraints import Constraint
 from guided_engine.admission.exchange import HttpExchange, current
 from guided_engine.admission.options import Options, options_of
@@ -39,7 +39,7 @@ def make(service: FakeService, client: GrammarClient) -> Make:
 @contextlib.contextmanager
 def asking(route: str | None) -> Iterator[HttpExchange]:
     """Be asked over HTTP on a route, None: otherwise."""
-    exchange = HttpExchange(trace.begin([], 1), route or "")
+    exchange = HttpExchange(headers.begin([], 1), route or "")
     current.set(exchange if route else None)
     try:
         yield exchange
@@ -229,7 +229,7 @@ class TestNames:
     @pytest.fixture
     async def gate(self, service: FakeService, make: Make) -> AsyncIterator[gate_module.Gate]:
         service.named["card"] = ("json", '{"enum": [1]}')
-        current.set(HttpExchange(trace.begin([], 1), "/v1/completions"))
+        current.set(HttpExchange(headers.begin([], 1), "/v1/completions"))
         yield make()
         current.set(None)
 
@@ -272,7 +272,7 @@ class TestNames:
         assert exchange.failure is raised.value
 
     async def test_other_routes_refuse_it(self, gate: gate_module.Gate) -> None:
-        current.set(HttpExchange(trace.begin([], 1), "/invocations"))
+        current.set(HttpExchange(headers.begin([], 1), "/invocations"))
         with pytest.raises(GuidedError) as raised:
             await gate.admit(None, {"guided_grammar": "card"})
         assert raised.value.code is ErrorCode.REQUEST_NOT_ADMITTED

@@ -43,12 +43,7 @@ _REQUEST: Final = HttpRequest(
     status=200,
     kind="json",
     grammar_key="key",
-    server_address="host",
-    server_port=8000,
     model="model",
-    input_tokens=0,
-    output_tokens=0,
-    finish_reasons=["stop"],
 )
 _DECODE: Final = Decode(
     traceparent=f"00-{_TRACE}-{_SPAN}-01",

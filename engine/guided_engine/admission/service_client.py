@@ -13,7 +13,6 @@ from typing import Any, Final, TypeAlias
 from guided_contract import wire
 from guided_contract.errors import ErrorCode, GuidedError
 from guided_contract.trace_context import TraceContext
-from guided_engine.admission import trace
 from guided_engine.admission.constraints import Constraint, NamedGrammar
 from guided_engine.admission.service_connection import ServiceConnection
 
@@ -119,7 +118,8 @@ class GrammarClient:
             await self._connection.established.wait()
         fields = asked._asdict() | asked.options._asdict()
         del fields["options"]
-        message = wire.Prepare(id=next(self._ids), timeout_s=timeout_s, **trace.carried(span), **fields)
+        fields |= span.carried if span is not None else {}
+        message = wire.Prepare(id=next(self._ids), timeout_s=timeout_s, **fields)
         question = self._questions[message.id] = _Question()
         release = functools.partial(self._release, message.id)
         try:

@@ -81,8 +81,6 @@ def request_attributes(record: HttpRequest) -> dict[str, AttributeValue]:
         "http.response.status_code": record.status,
         "url.path": record.route,
         "url.scheme": record.scheme,
-        "server.address": record.server_address,
-        "server.port": record.server_port,
         "guidedmodel.stream": record.stream,
         c.GRAMMAR_KIND: record.kind,
         c.GRAMMAR_KEY: record.grammar_key,
@@ -93,9 +91,6 @@ def request_attributes(record: HttpRequest) -> dict[str, AttributeValue]:
             "gen_ai.provider.name": "vllm",  # the conventions name none that everybody runs themselves
             "gen_ai.request.model": record.model,
             "gen_ai.output.type": _OUTPUTS.get(record.kind or ""),
-            "gen_ai.response.finish_reasons": record.finish_reasons or None,
-            "gen_ai.usage.input_tokens": record.input_tokens,
-            "gen_ai.usage.output_tokens": record.output_tokens,
         }
     return {name: value for name, value in told.items() if value is not None}
 
