@@ -168,15 +168,6 @@ class TestTools:
         assert found(route, body) is None
 
 
-def test_a_batch_is_not_streamed() -> None:
-    """vLLM answers with the first part of it, and `stop`."""
-    fault = found(BATCH, {"stream": True, "messages": []})
-    assert fault is not None
-    assert fault.path == "stream"
-    assert found(BATCH, {"stream": False, "messages": []}) is None
-    assert found(CHAT, {"stream": True, "messages": []}) is None
-
-
 @pytest.mark.parametrize(
     ("path", "body"),
     [

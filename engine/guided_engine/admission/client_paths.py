@@ -11,7 +11,7 @@ from http import HTTPStatus
 from typing import Any, Final, NamedTuple
 
 from guided_contract.errors import GuidedError
-from guided_engine.admission import request_tools, request_words
+from guided_engine.admission import request_checks, request_tools
 from guided_engine.admission.exchange import HttpExchange
 from guided_engine.admission.request_body import at, value_of
 from guided_engine.admission.request_routes import HOLDERS, ROUTES, Route
@@ -65,7 +65,7 @@ class _Places:
     def __init__(self, exchange: HttpExchange) -> None:
         body, route = exchange.written, ROUTES.get(exchange.route, _NONE)
         tools = list(request_tools.functions(route.tools, body)) if route.tools else []
-        paths = [] if tools and request_tools.is_forced(body) else request_words.asked(route, body)
+        paths = [] if tools and request_tools.is_forced(body) else request_checks.asked(route, body)
         asked = [_place(body, path) for path in paths]
         places = [*asked, *(["tools"] if tools else [])]
         self.only = places[0] if len(places) == 1 else None

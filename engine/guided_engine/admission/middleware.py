@@ -12,7 +12,6 @@ from guided_engine.admission import (
     client_paths,
     error_responses,
     headers,
-    known_keys,
     request_body,
     request_checks,
 )
@@ -138,10 +137,9 @@ class _Response:
         model = body.get("model")
         is_fit = isinstance(model, str) and len(model) <= MOST_NAME and model.isprintable()
         exchange.model = model if is_fit else None
-        exchange.ignored = known_keys.ignored(self._app, exchange.route, body)
+        exchange.ignored = request_body.ignored(self._app, exchange.route, body)
         exchange.written = client_paths.written(body)
-        most_bytes = self._pod.guided_decoding.compile.max_schema_bytes
-        request_checks.check(exchange.route, body, most_bytes, self._pod.logits_processors)
+        request_checks.check(exchange.route, body, self._pod.guided_decoding.compile.max_schema_bytes)
 
     async def _send(self, message: Message) -> None:
         # Never waits for the verdict: a streaming handler asks the engine only after its start was taken.
