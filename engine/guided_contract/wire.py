@@ -21,7 +21,7 @@ import msgspec
 from guided_contract import backends
 from guided_contract.choices import UnsupportedKeywords, Whitespace
 from guided_contract.counting import Position
-from guided_contract.errors import MALFORMED
+from guided_contract.errors import MALFORMED, ErrorCode
 from guided_contract.trace_context import Trace, Tracestate
 
 PROTOCOL: Final = 1
@@ -130,7 +130,7 @@ class Refused(Message, frozen=True, kw_only=True):
     """The grammar of Prepare `id` cannot be used; fields as in errors.GuidedError."""
 
     id: int
-    code: str
+    code: ErrorCode
     message: str
     path: str | None = None
     retry_after_s: float | None = None

@@ -4,11 +4,10 @@ import asyncio
 import contextlib
 import functools
 import itertools
-import weakref
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from guided_contract import wire
 from guided_contract.errors import ErrorCode, GuidedError
@@ -68,21 +67,10 @@ class GrammarClient:
         The service's socket.
     hello
         Makes the introduction of an API server.
-    service_wait_s
-        How long a request waits for a service that is away.
     """
 
-    def __init__(
-        self,
-        path: Path,
-        hello: Callable[[], wire.Hello],
-        *,
-        service_wait_s: float = SERVICE_WAIT_S,
-    ) -> None:
-        self._engines: weakref.WeakKeyDictionary[Any, Callable[[Any, wire.End], None]] = (
-            weakref.WeakKeyDictionary()
-        )
-        self._service_wait_s = service_wait_s
+    def __init__(self, path: Path, hello: Callable[[], wire.Hello]) -> None:
+        self.end: Callable[[wire.End], None] | None = None  # called for each request that is to end
         self._connection = ServiceConnection(path, hello, self._received, self._lost)
         # By their ids, on this connection: from Prepare to its refusal or our Release.
         self._questions: dict[int, _Question] = {}
@@ -93,13 +81,6 @@ class GrammarClient:
         """Begin to connect, on the running loop; more calls than one do nothing."""
         if self._task is None or self._task.done():
             self._task = asyncio.get_running_loop().create_task(self._connection.run())
-
-    def serve(self, engine: Any, end: Callable[[Any, wire.End], None]) -> None:
-        """Have `end(engine, message)` called for each request that is to end with an error, by its core's id.
-
-        As long as the engine lives; a second call for it changes nothing.
-        """
-        self._engines[engine] = end
 
     async def prepare(
         self, asked: Constraint | NamedGrammar, timeout_s: float, span: TraceContext | None
@@ -114,12 +95,12 @@ class GrammarClient:
             The service refused it, or does not answer, or has restarted (grammar_service_unavailable).
         """
         self.start()
-        async with _within(self._service_wait_s, "cannot be reached"):
+        async with _within(SERVICE_WAIT_S, "cannot be reached"):
             await self._connection.established.wait()
         fields = asked._asdict() | asked.options._asdict()
         del fields["options"]
-        fields |= span.carried if span is not None else {}
-        message = wire.Prepare(id=next(self._ids), timeout_s=timeout_s, **fields)
+        carried = {} if span is None else span.carried
+        message = wire.Prepare(id=next(self._ids), timeout_s=timeout_s, **carried, **fields)
         question = self._questions[message.id] = _Question()
         release = functools.partial(self._release, message.id)
         try:
@@ -127,7 +108,6 @@ class GrammarClient:
                 question.fail(_unavailable(_RESTARTED))  # between its setting and our waking
             async with _answered_within(timeout_s):
                 prepared = await question.prepared
-            constraint = _constraint(asked, prepared)
         except wire.WireError as error:
             del self._questions[message.id]
             raise GuidedError(ErrorCode.GRAMMAR_TOO_LARGE, str(error)) from error
@@ -135,8 +115,10 @@ class GrammarClient:
             # Perhaps in the same moment as the answer came: then there is a lease, and nobody to hold it.
             release()
             raise
+        if isinstance(asked, NamedGrammar):
+            asked = Constraint(prepared.kind or "json", prepared.spec, asked.options)
         proof = None if prepared.is_proven else question.proof
-        return Lease(prepared.key, prepared.backend, constraint, prepared.unenforced, proof, release)
+        return Lease(prepared.key, prepared.backend, asked, prepared.unenforced, proof, release)
 
     async def prove(self, lease: Lease, timeout_s: float) -> None:
         """Wait until a lease's grammar is proven; its `backend` may be another from then on.
@@ -157,9 +139,8 @@ class GrammarClient:
             self._connection.send(wire.Release(id=number))
 
     def _received(self, message: wire.ServiceMessage) -> None:
-        if isinstance(message, wire.End):
-            for engine, end in list(self._engines.items()):
-                end(engine, message)
+        if isinstance(message, wire.End) and self.end is not None:
+            self.end(message)
         if not isinstance(message, wire.Prepared | wire.Proven | wire.Refused):
             return
         question = self._questions.get(message.id)
@@ -174,20 +155,13 @@ class GrammarClient:
             case wire.Refused():
                 if not question.prepared.done():
                     del self._questions[message.id]
-                question.fail(_refusal(message))
+                path, after_s = message.path, message.retry_after_s
+                question.fail(GuidedError(message.code, message.message, path=path, retry_after_s=after_s))
 
     def _lost(self) -> None:
         questions, self._questions = self._questions, {}
         for question in questions.values():
             question.fail(_unavailable(_RESTARTED))
-
-
-def _constraint(asked: Constraint | NamedGrammar, prepared: wire.Prepared) -> Constraint:
-    if isinstance(asked, Constraint):
-        return asked
-    if prepared.kind is None:
-        raise _unavailable("the grammar service did not resolve the name of the grammar")
-    return Constraint(prepared.kind, prepared.spec, asked.options)
 
 
 @contextlib.asynccontextmanager
@@ -206,11 +180,3 @@ def _answered_within(timeout_s: float) -> contextlib.AbstractAsyncContextManager
 
 def _unavailable(message: str) -> GuidedError:
     return GuidedError(ErrorCode.GRAMMAR_SERVICE_UNAVAILABLE, message, retry_after_s=RETRY_AFTER_S)
-
-
-def _refusal(message: wire.Refused) -> GuidedError:
-    try:
-        code = ErrorCode(message.code)
-    except ValueError:
-        return _unavailable(f"the grammar service refused with an unknown code {message.code!r}")
-    return GuidedError(code, message.message, path=message.path, retry_after_s=message.retry_after_s)

@@ -52,7 +52,7 @@ def _admitting(add_request: AddRequest) -> AddRequest:
             )
         except GuidedError as error:
             raise GuidedRequestError(error) from error
-        gate.client.serve(self, end)
+        gate.client.end = functools.partial(end, self)
         kwargs |= admitted.reasoning(kwargs)
 
         async def add() -> Any:
