@@ -43,7 +43,6 @@ class HttpRequest(Record, frozen=True, kw_only=True):
     tracestate: Tracestate | None = None
     start_ns: Natural
     end_ns: Natural
-    method: str
     route: str
     status: Status  # 499: the client went away
     stream: bool = False

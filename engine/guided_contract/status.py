@@ -11,8 +11,8 @@ from guided_contract.wire import Patch
 
 Count = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]  # whose sums are no endless numbers
 
-# In a text of JSON: an escaped backslash, which stays; control characters but for the line feed; and what turns
-# the direction of a terminal's text.
+# In a text of JSON: an escaped backslash, which stays; control characters but for the line feed; and what
+# turns the direction of a terminal's text.
 _CONTROLS: Final = re.compile(
     r"(\\\\)|\\u00[01][0-9a-f]|\\[bfrt]|[\x7f-\x9f\u202a-\u202e\u2066-\u2069]", re.IGNORECASE
 )

@@ -14,9 +14,8 @@ from guided_contract.config import GuidedDecodingConfig, LogitsProcessorConfig
 from guided_contract.errors import ErrorCode, GuidedError
 from guided_engine.admission import gate as gate_module
 from guided_engine.admission import headers
-from guided_engine.admission.constraints import Constraint
+from guided_engine.admission.constraints import Constraint, options_of
 from guided_engine.admission.exchange import HttpExchange, current
-from guided_engine.admission.options import Options, options_of
 from guided_engine.admission.service_client import GrammarClient
 from guided_engine.telemetry import Telemetry
 from support.engine import pod_config, structured_outputs, wait_until
@@ -66,7 +65,7 @@ def prepared(asked: wire.Prepare) -> wire.Prepared:
 def test_a_request_may_choose_among_the_pods_backends(configured: Any, asked: Any, *, allowed: bool) -> None:
     guided, given = GuidedDecodingConfig(backend=configured), {"guided_backend": asked} if asked else None
     if allowed:
-        assert options_of(given, guided).backend == asked
+        assert options_of(given, guided)["backend"] == asked
         return
     with pytest.raises(GuidedError) as raised:
         options_of(given, guided)
@@ -197,13 +196,18 @@ CHOSEN = {
 }
 
 
+OPTIONS: dict[str, Any] = {
+    "backend": "guidance",
+    "whitespace": "Compact",
+    "unsupported_keywords": "Allow",
+}
+
+
 def test_a_request_chooses_as_its_model_lets_it() -> None:
-    assert (
-        options_of(None, GuidedDecodingConfig())
-        == options_of({"other": 1}, GuidedDecodingConfig())
-        == Options()
-    )
-    assert options_of(CHOSEN, GuidedDecodingConfig()) == Options("guidance", "Compact", "Allow")
+    nothing = dict.fromkeys(OPTIONS)
+    assert options_of(None, GuidedDecodingConfig()) == nothing
+    assert options_of({"other": 1}, GuidedDecodingConfig()) == nothing
+    assert options_of(CHOSEN, GuidedDecodingConfig()) == OPTIONS
     options: list[Any] = ["Backend", "Whitespace", "UnsupportedKeywords"]
     for forbidden, (name, value) in zip(options, CHOSEN.items(), strict=True):
         guided = GuidedDecodingConfig(request_options=tuple(one for one in options if one != forbidden))
@@ -240,9 +244,7 @@ class TestNames:
         exchange.written = {"tools": []}
         admitted = await gate.admit(None, {"guided_grammar": "card", **CHOSEN})
         assert admitted.lease
-        assert admitted.lease.constraint == Constraint(
-            "json", '{"enum": [1]}', Options("guidance", "Compact", "Allow")
-        )
+        assert admitted.lease.constraint == Constraint("json", '{"enum": [1]}', "card", **OPTIONS)
         assert admitted.arguments
         asked = service.wait_for(wire.Prepare)
         assert (asked.name, asked.backend) == ("card", "guidance")

@@ -33,7 +33,6 @@ def request(**changes: object) -> HttpRequest:
         "span_id": SPAN,
         "start_ns": 10,
         "end_ns": 20,
-        "method": "POST",
         "route": "/v1/completions",
         "status": 200,
     }

@@ -38,7 +38,6 @@ _REQUEST: Final = HttpRequest(
     span_id=_SPAN,
     start_ns=0,
     end_ns=1,
-    method="POST",
     route="/v1/completions",
     status=200,
     kind="json",

@@ -87,7 +87,7 @@ class _Places:
 
 
 def _compared(value: Any) -> str:
-    """Return a schema's text without what vLLM may put elsewhere in it, or to its root; "" of nothing else."""
+    """Return a schema's text without what vLLM may put elsewhere in it, or to its root; "" of no more."""
     kept = {k: v for k, v in value.items() if k not in ("$defs", "type")} if isinstance(value, dict) else {}
     try:
         return json.dumps(kept, sort_keys=True) if kept else ""

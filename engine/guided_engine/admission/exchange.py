@@ -66,7 +66,6 @@ class HttpExchange:
             tracestate=self.span.tracestate,
             start_ns=self.start_ns,
             end_ns=time.time_ns(),
-            method="POST",
             route=self.route,
             status=status,
             stream=streams,

@@ -13,9 +13,8 @@ from guided_contract.config import PodConfig
 from guided_contract.errors import ErrorCode, GuidedError
 from guided_engine import ledger, versions
 from guided_engine.admission import headers, request_processors, request_routes
-from guided_engine.admission.constraints import NamedGrammar, constraint_of, kind_of, named_grammar
+from guided_engine.admission.constraints import Constraint, constraint_of, kind_of, named_grammar, options_of
 from guided_engine.admission.exchange import HttpExchange, current
-from guided_engine.admission.options import Options, options_of
 from guided_engine.admission.service_client import GrammarClient, Lease
 from guided_engine.telemetry import Telemetry
 
@@ -129,22 +128,24 @@ class Gate:
                 return Admitted(exchange, is_processed=bool(chosen))
             if ignores_end:
                 _refuse_open_end(exchange.route)
-            return await self._admit_guided(named or structured_outputs, exchange, options)
+            return await self._admit_guided(named, structured_outputs, exchange, options)
         except GuidedError as error:
             exchange.fail(error)
             raise
 
-    async def _admit_guided(self, asked: Any, exchange: HttpExchange, options: Options) -> Admitted:
+    async def _admit_guided(
+        self, asked: Constraint | None, own: Any, exchange: HttpExchange, options: dict[str, Any]
+    ) -> Admitted:
         if exchange.route not in ROUTES:
             message = f"guided requests are not supported on this route; use {', '.join(sorted(ROUTES))}"
             raise GuidedError(ErrorCode.REQUEST_NOT_ADMITTED, message)
         limits = self.config.guided_decoding.compile
-        if isinstance(asked, NamedGrammar):
+        if asked is not None:
             exchange.written = {}  # the text at fault is none of the client's
         else:
-            asked = constraint_of(asked, limits.max_schema_bytes)
+            asked = constraint_of(own, limits.max_schema_bytes)
             exchange.kind, exchange.spec = asked.kind, asked.spec
-        lease = await self.client.prepare(asked._replace(options=options), limits.timeout_s, exchange.span)
+        lease = await self.client.prepare(asked._replace(**options), limits.timeout_s, exchange.span)
         exchange.kind, exchange.grammar_key = lease.constraint.kind, lease.key
         exchange.unenforced += [path for path in lease.unenforced if path not in exchange.unenforced]
         exchange.decided |= lease.proof is None

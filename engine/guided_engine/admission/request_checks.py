@@ -23,8 +23,10 @@ from guided_engine.admission.request_routes import HOLDERS, NO_TOOLS, ROUTES, Ro
 _WORDS: Final = {
     **dict.fromkeys(("responseformat", "structuredoutputs", "outputformat"), ""),
     "toolchoice": "tool_choice",
-    **dict.fromkeys(("guidedbackend", "guideddecodingbackend"), f"{{}}.{names.BACKEND_ARG}"),
-    **dict.fromkeys(("guidedwhitespace", "guidedwhitespacepattern"), f"{{}}.{names.WHITESPACE_ARG}"),
+    **dict.fromkeys(("guidedbackend", "guideddecodingbackend"), f"{{}}.{names.OPTION_ARGS['Backend']}"),
+    **dict.fromkeys(
+        ("guidedwhitespace", "guidedwhitespacepattern"), f"{{}}.{names.OPTION_ARGS['Whitespace']}"
+    ),
 }
 _HELD: Final = (*_WORDS, "format", "schema", "jsonschema")  # in what holds a format
 _LIKENESS: Final = 0.82  # of a misspelt word

@@ -12,7 +12,7 @@ from typing import Final, TypeAlias
 from guided_contract import wire
 from guided_contract.errors import ErrorCode, GuidedError
 from guided_contract.trace_context import TraceContext
-from guided_engine.admission.constraints import Constraint, NamedGrammar
+from guided_engine.admission.constraints import Constraint
 from guided_engine.admission.service_connection import ServiceConnection
 
 # A restarted service is back in under a second; longer than this is an outage that the caller should see.
@@ -82,9 +82,7 @@ class GrammarClient:
         if self._task is None or self._task.done():
             self._task = asyncio.get_running_loop().create_task(self._connection.run())
 
-    async def prepare(
-        self, asked: Constraint | NamedGrammar, timeout_s: float, span: TraceContext | None
-    ) -> Lease:
+    async def prepare(self, asked: Constraint, timeout_s: float, span: TraceContext | None) -> Lease:
         """Have a grammar compiled and loaded on every rank; it may not be proven yet: see `prove`.
 
         Cancelling this cancels the preparation.
@@ -97,10 +95,8 @@ class GrammarClient:
         self.start()
         async with _within(SERVICE_WAIT_S, "cannot be reached"):
             await self._connection.established.wait()
-        fields = asked._asdict() | asked.options._asdict()
-        del fields["options"]
         carried = {} if span is None else span.carried
-        message = wire.Prepare(id=next(self._ids), timeout_s=timeout_s, **carried, **fields)
+        message = wire.Prepare(id=next(self._ids), timeout_s=timeout_s, **carried, **asked._asdict())
         question = self._questions[message.id] = _Question()
         release = functools.partial(self._release, message.id)
         try:
@@ -115,8 +111,8 @@ class GrammarClient:
             # Perhaps in the same moment as the answer came: then there is a lease, and nobody to hold it.
             release()
             raise
-        if isinstance(asked, NamedGrammar):
-            asked = Constraint(prepared.kind or "json", prepared.spec, asked.options)
+        if asked.name is not None:
+            asked = asked._replace(kind=prepared.kind or "json", spec=prepared.spec)
         proof = None if prepared.is_proven else question.proof
         return Lease(prepared.key, prepared.backend, asked, prepared.unenforced, proof, release)
 
