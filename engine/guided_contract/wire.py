@@ -24,7 +24,6 @@ from guided_contract.counting import Position
 from guided_contract.errors import MALFORMED, ErrorCode
 from guided_contract.trace_context import Trace, Tracestate
 
-PROTOCOL: Final = 1
 MAX_FRAME_BYTES: Final = 4 << 20  # a longer frame closes the connection, unread
 LENGTH: Final = struct.Struct("<I")
 _T = TypeVar("_T")
@@ -58,7 +57,6 @@ class Hello(Message, frozen=True, kw_only=True):
     start (made by the launcher). `node`: that of a rank whose sidecar speaks for it, else 0.
     """
 
-    protocol: int = PROTOCOL
     role: Role
     pid: int
     boot: str

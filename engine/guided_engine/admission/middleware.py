@@ -126,20 +126,18 @@ class _Response:
         """
         exchange = self._exchange
         try:
-            if (body := request_body.read(text)) is not None:
-                self._check(body)
+            body = request_body.read(text)
+            if body is None:
+                return
+            model = body.get("model")
+            is_fit = isinstance(model, str) and len(model) <= MOST_NAME and model.isprintable()
+            exchange.model = model if is_fit else None
+            exchange.ignored = request_body.ignored(self._app, exchange.route, body)
+            exchange.written = client_paths.written(body)
+            request_checks.check(exchange.route, body, self._pod.guided_decoding.compile.max_schema_bytes)
         except GuidedError as error:
             exchange.fail(error)
             raise
-
-    def _check(self, body: dict[str, Any]) -> None:
-        exchange = self._exchange
-        model = body.get("model")
-        is_fit = isinstance(model, str) and len(model) <= MOST_NAME and model.isprintable()
-        exchange.model = model if is_fit else None
-        exchange.ignored = request_body.ignored(self._app, exchange.route, body)
-        exchange.written = client_paths.written(body)
-        request_checks.check(exchange.route, body, self._pod.guided_decoding.compile.max_schema_bytes)
 
     async def _send(self, message: Message) -> None:
         # Never waits for the verdict: a streaming handler asks the engine only after its start was taken.
