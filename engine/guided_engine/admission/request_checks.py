@@ -6,6 +6,7 @@ every unknown key. What vLLM's own classes refuse is left to them.
 """
 
 import difflib
+import functools
 import itertools
 import json
 import re
@@ -28,7 +29,8 @@ _WORDS: Final = {
         ("guidedwhitespace", "guidedwhitespacepattern"), f"{{}}.{names.OPTION_ARGS['Whitespace']}"
     ),
 }
-_HELD: Final = (*_WORDS, "format", "schema", "jsonschema")  # in what holds a format
+_LIKELY: Final = tuple(_WORDS)
+_HELD: Final = (*_LIKELY, "format", "schema", "jsonschema")  # in what holds a format
 _LIKENESS: Final = 0.82  # of a misspelt word
 _MOST_KEYS: Final = 200  # of an object; among more, which nobody writes, misspelt ones are not looked for
 _LONGEST_KEY: Final = 128  # characters that are looked at
@@ -82,11 +84,11 @@ def _too_large(body: Mapping[str, Any], most: int) -> Iterator[GuidedError]:
 def _words(route: Route, body: Mapping[str, Any]) -> Iterator[GuidedError]:
     parts = [path.partition(".") for path in route.read]
     outer = [name for name, _, _ in parts]
-    yield from _unread(route, body, "", [*outer, *(("tools", "tool_choice") if route.tools else ())], _WORDS)
+    yield from _unread(route, body, "", [*outer, *(("tools", "tool_choice") if route.tools else ())], _LIKELY)
     inners = {name: inner for name, _, inner in parts if inner}
     for holder, inner in {route.arguments: "", _UNPACKED: "", **inners}.items():
         if isinstance(found := at(body, holder), dict):
-            yield from _unread(route, found, f"{holder}.", [inner], _HELD if inner == "format" else _WORDS)
+            yield from _unread(route, found, f"{holder}.", [inner], _HELD if inner == "format" else _LIKELY)
     for path in route.read:
         if (given := at(body, path)) is not None:
             yield from _of_constraint(route, path, given)
@@ -95,19 +97,26 @@ def _words(route: Route, body: Mapping[str, Any]) -> Iterator[GuidedError]:
 
 
 def _unread(
-    route: Route, holder: Mapping[str, Any], path: str, read: Collection[str], likely: Collection[str]
+    route: Route, holder: Mapping[str, Any], path: str, read: Collection[str], likely: tuple[str, ...]
 ) -> Iterator[GuidedError]:
     """Yield an object's keys that ask for a constraint, and are none of those that are read."""
+    likeness = _LIKENESS if len(holder) <= _MOST_KEYS else 1
     for key in holder:
         if key in read or (path == f"{route.arguments}." and key.startswith(names.RESERVED_PREFIX)):
             continue
-        word = re.sub(r"[-_\s]", "", key[:_LONGEST_KEY]).casefold()
-        if word not in likely and not word.startswith("guided"):
-            alike = difflib.get_close_matches(word, likely, 1, _LIKENESS) if len(holder) <= _MOST_KEYS else ()
-            word = next(iter(alike), "")
+        word = _word(key[:_LONGEST_KEY], likely, likeness)
         is_setting = bool(_WORDS.get(word))
         if word and holder[key] not in (*_NOTHING, *(("none", "auto") if is_setting else ())):
             yield fault(path + key, f"it is ignored here; {_advice(route, word)}")
+
+
+@functools.lru_cache(1024)
+def _word(key: str, likely: tuple[str, ...], likeness: float) -> str:
+    """Return the word that a key is, in any spelling; "": it is none."""
+    word = re.sub(r"[-_\s]", "", key).casefold()
+    if word in likely or word.startswith("guided"):
+        return word
+    return next(iter(difflib.get_close_matches(word, likely, 1, likeness) if likeness < 1 else ()), "")
 
 
 def _advice(route: Route, word: str) -> str:

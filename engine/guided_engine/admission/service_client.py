@@ -102,7 +102,7 @@ class GrammarClient:
         try:
             if not self._connection.send(message):
                 question.fail(_unavailable(_RESTARTED))  # between its setting and our waking
-            async with _answered_within(timeout_s):
+            async with _within(2 * timeout_s + _ANSWER_MARGIN_S, "does not answer"):
                 prepared = await question.prepared
         except wire.WireError as error:
             del self._questions[message.id]
@@ -125,7 +125,7 @@ class GrammarClient:
             As `prepare`.
         """
         if lease.proof is not None:
-            async with _answered_within(timeout_s):
+            async with _within(2 * timeout_s + _ANSWER_MARGIN_S, "does not answer"):
                 lease.backend = await asyncio.shield(lease.proof)
             lease.proof = None
 
@@ -167,11 +167,6 @@ async def _within(seconds: float, otherwise: str) -> AsyncIterator[None]:
             yield
     except TimeoutError as error:
         raise _unavailable(f"the grammar service {otherwise}") from error
-
-
-def _answered_within(timeout_s: float) -> contextlib.AbstractAsyncContextManager[None]:
-    """Refuse what the service does not answer in its time for a grammar."""
-    return _within(2 * timeout_s + _ANSWER_MARGIN_S, "does not answer")
 
 
 def _unavailable(message: str) -> GuidedError:
