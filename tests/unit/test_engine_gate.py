@@ -101,9 +101,7 @@ async def test_a_structural_tag_is_waited_for(service: FakeService, make: Make) 
         gate = make()
         admitting = asyncio.create_task(gate.admit(structured_outputs(structural_tag=tag), None))
         asked = await asyncio.to_thread(service.wait_for, wire.Prepare)
-        await asyncio.to_thread(
-            wait_until, lambda: any(one.prepared.done() for one in gate.client._questions.values())
-        )
+        await asyncio.to_thread(wait_until, lambda: exchange.grammar_key == "k")
         assert not admitting.done()
         service.peers("api")[0].send(wire.Proven(id=asked.id, backend="xgrammar"))
         assert not (await admitting).is_unproven
