@@ -137,7 +137,6 @@ class PodConfig(Struct, frozen=True, kw_only=True):
     `model` and `tokenizer` are what vLLM gets (a path or a hub name).
     """
 
-    version: Literal[1] = 1
     name: str
     namespace: str = "default"
     model: str

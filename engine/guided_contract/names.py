@@ -19,15 +19,16 @@ ENV_HUB_TOKEN: Final = "HF_TOKEN"  # noqa: S105 - a name
 # Keys of `sampling_params.extra_args` (which clients can reach as `vllm_xargs`) that begin so are ours;
 # admission refuses a client's.
 RESERVED_PREFIX: Final = "guided_"
-# Such keys that a client may send: which grammar library makes its masks, a wire.Backend;
-BACKEND_ARG: Final = "guided_backend"
-# how much white space JSON may have, and what becomes of keywords that are not enforced: enum values of
-# guidedDecoding in lower case;
-WHITESPACE_ARG: Final = "guided_whitespace"
-UNSUPPORTED_KEYWORDS_ARG: Final = "guided_unsupported_keywords"
+# Such keys that a client may send, by what guidedDecoding.requestOptions calls the choice: a wire.Backend, or
+# values of guidedDecoding in lower case;
+OPTION_ARGS: Final = {
+    "Backend": "guided_backend",
+    "Whitespace": "guided_whitespace",
+    "UnsupportedKeywords": "guided_unsupported_keywords",
+}
 # and the name of a grammar of guidedDecoding.grammars, in place of a constraint of the request's own.
 GRAMMAR_ARG: Final = "guided_grammar"
-CLIENT_ARGS: Final = frozenset((BACKEND_ARG, WHITESPACE_ARG, UNSUPPORTED_KEYWORDS_ARG, GRAMMAR_ARG))
+CLIENT_ARGS: Final = frozenset((*OPTION_ARGS.values(), GRAMMAR_ARG))
 # Of a response: a JSON array of JSONPaths, what of its grammar is not enforced, as was allowed.
 UNENFORCED_HEADER: Final = "x-guidedmodel-unenforced"
 # A JSON array of keys of its request that vLLM does not know, and so ignores.

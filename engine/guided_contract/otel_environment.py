@@ -4,12 +4,9 @@ https://opentelemetry.io/docs/specs/otel/configuration/sdk-environment-variables
 """
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 Environment = Mapping[str, str]
-
-_NEVER: Final = frozenset({"always_off", "parentbased_always_off"})
-_RATIO: Final = frozenset({"traceidratio", "parentbased_traceidratio"})
 
 
 def is_disabled(env: Environment) -> bool:
@@ -36,19 +33,4 @@ def exporter(env: Environment) -> dict[str, Any]:
     return {
         "endpoint": endpoint,
         "protocol": "GRPC" if exporter_word(env, "PROTOCOL").lower() == "grpc" else "HTTP",
-        "sampling": _share(env),
     }
-
-
-def _share(env: Environment) -> float:
-    """Return the share of the traces that begin here; a caller's decision holds whatever the sampler."""
-    sampler = env.get("OTEL_TRACES_SAMPLER", "").strip().lower()
-    if sampler in _NEVER:
-        return 0.0
-    if sampler not in _RATIO:  # unknown ones are to be as if unset
-        return 1.0
-    try:
-        share = float(env.get("OTEL_TRACES_SAMPLER_ARG", "1"))
-    except ValueError:
-        return 1.0
-    return share if 0 <= share <= 1 else 1.0

@@ -20,8 +20,7 @@ Rank = Annotated[int, msgspec.Meta(ge=0, lt=8192)]  # as many as sample with the
 MOST_WORD: Final = 256
 Word = Annotated[str, msgspec.Meta(max_length=MOST_WORD)]  # ours, never a client's
 MOST_NAME: Final = 256
-Name = Annotated[str, msgspec.Meta(max_length=MOST_NAME)]  # a client's word for a model or a host
-MOST_CHOICES: Final = 128
+Name = Annotated[str, msgspec.Meta(max_length=MOST_NAME)]  # a client's word for a model
 
 # How a guided sequence ended: its grammar came to the end; max_tokens or a full context; a stop string or a
 # stop token amid its text; its client went away, or the engine gave it up (for repetition, too).
@@ -35,11 +34,7 @@ class Record(msgspec.Struct, frozen=True, tag=True):
 
 
 class HttpRequest(Record, frozen=True, kw_only=True):
-    """One HTTP request on a generating route, ended: the root span of its trace.
-
-    Tokens and finish reasons are None and empty where nobody counted: nothing was generated, or vLLM's own
-    scheduler makes the masks.
-    """
+    """One HTTP request on a generating route, ended: the root span of its trace."""
 
     trace_id: str
     span_id: str
@@ -48,7 +43,6 @@ class HttpRequest(Record, frozen=True, kw_only=True):
     tracestate: Tracestate | None = None
     start_ns: Natural
     end_ns: Natural
-    method: str
     route: str
     status: Status  # 499: the client went away
     stream: bool = False
@@ -57,12 +51,7 @@ class HttpRequest(Record, frozen=True, kw_only=True):
     error_code: str | None = None
     ignored_keys: Natural = 0  # of its body, that vLLM does not know
     scheme: Literal["http", "https"] = "http"
-    server_address: Name | None = None  # as the client wrote it
-    server_port: Annotated[int, msgspec.Meta(ge=1, le=65535)] | None = None
     model: Name | None = None  # as the client wrote it
-    input_tokens: Natural | None = None
-    output_tokens: Natural | None = None
-    finish_reasons: Annotated[list[Word], msgspec.Meta(max_length=MOST_CHOICES)] = []
 
     @property
     def sampled(self) -> bool:

@@ -11,12 +11,11 @@ from guided_contract.wire import Patch
 
 Count = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]  # whose sums are no endless numbers
 
-# In a text of JSON whose escaped backslashes stand apart: control characters but for the line feed, and what
+# In a text of JSON: an escaped backslash, which stays; control characters but for the line feed; and what
 # turns the direction of a terminal's text.
 _CONTROLS: Final = re.compile(
-    r"\\u00[01][0-9a-f]|\\[bfrt]|[\x7f-\x9f\u202a-\u202e\u2066-\u2069]", re.IGNORECASE
+    r"(\\\\)|\\u00[01][0-9a-f]|\\[bfrt]|[\x7f-\x9f\u202a-\u202e\u2066-\u2069]", re.IGNORECASE
 )
-_BACKSLASH: Final = "\0"  # no text of JSON has it as it is
 
 
 class NotReadyReason(enum.StrEnum):
@@ -166,9 +165,7 @@ def decode(data: bytes) -> PodStatus:
     """
     try:
         page = msgspec.json.decode(data, type=PodStatus)
-        text = encode(page).decode().replace(r"\\", _BACKSLASH)
-        plain = _CONTROLS.sub("", text)
-        return page if plain == text else decode_own(plain.replace(_BACKSLASH, r"\\").encode())
+        return decode_own(_CONTROLS.sub(r"\1", encode(page).decode()).encode())
     except MALFORMED as error:
         raise ValueError(str(error)) from error
 

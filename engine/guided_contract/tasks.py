@@ -1,8 +1,7 @@
-"""Tasks and threads that must live as long as their process: what they raise is logged and counted."""
+"""Tasks that must live as long as their process: what they raise is logged and counted."""
 
 import asyncio
 import logging
-import threading
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Final
@@ -30,19 +29,6 @@ async def live(name: str, run: Callable[[], Awaitable[None]]) -> None:
         except Exception as error:  # noqa: BLE001 - that is what this is for
             _count(name, error)
         await asyncio.sleep(_DELAY_S)
-
-
-def live_in_thread(name: str, run: Callable[[], None], stopped: threading.Event) -> None:
-    """Do the same in this thread, until `run` returns or `stopped` is set."""
-    failures[name] += 0
-    while not stopped.is_set():
-        try:
-            run()
-        except Exception as error:  # noqa: BLE001 - that is what this is for
-            _count(name, error)
-        else:
-            return
-        stopped.wait(_DELAY_S)
 
 
 def _count(name: str, error: BaseException) -> None:

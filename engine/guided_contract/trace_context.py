@@ -3,7 +3,7 @@
 import re
 import secrets
 from dataclasses import dataclass
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import msgspec
 
@@ -43,6 +43,11 @@ class TraceContext:
     def traceparent(self) -> str:
         """The text by which others become children of this span."""
         return f"00-{self.trace_id}-{self.span_id}-{self.flags:02x}"
+
+    @property
+    def carried(self) -> dict[str, Any]:
+        """What messages to sidecar and ranks have of it."""
+        return {"traceparent": self.traceparent, "tracestate": self.tracestate}
 
     def child(self) -> "TraceContext":
         """Return the context of a new span below this one."""

@@ -21,10 +21,9 @@ import msgspec
 from guided_contract import backends
 from guided_contract.choices import UnsupportedKeywords, Whitespace
 from guided_contract.counting import Position
-from guided_contract.errors import MALFORMED
+from guided_contract.errors import MALFORMED, ErrorCode
 from guided_contract.trace_context import Trace, Tracestate
 
-PROTOCOL: Final = 1
 MAX_FRAME_BYTES: Final = 4 << 20  # a longer frame closes the connection, unread
 LENGTH: Final = struct.Struct("<I")
 _T = TypeVar("_T")
@@ -58,7 +57,6 @@ class Hello(Message, frozen=True, kw_only=True):
     start (made by the launcher). `node`: that of a rank whose sidecar speaks for it, else 0.
     """
 
-    protocol: int = PROTOCOL
     role: Role
     pid: int
     boot: str
@@ -130,7 +128,7 @@ class Refused(Message, frozen=True, kw_only=True):
     """The grammar of Prepare `id` cannot be used; fields as in errors.GuidedError."""
 
     id: int
-    code: str
+    code: ErrorCode
     message: str
     path: str | None = None
     retry_after_s: float | None = None

@@ -1,6 +1,7 @@
 """Beats of this process in the pod's heartbeats file: a thread shows life, a counter steps."""
 
 import contextlib
+import logging
 import os
 import threading
 from collections.abc import Callable
@@ -8,9 +9,9 @@ from pathlib import Path
 from typing import Final
 
 from guided_contract.heartbeat import Beat, Heartbeats, now_ns
-from guided_contract.tasks import live_in_thread
 
 INTERVAL_S: Final = 1.0
+_log = logging.getLogger("guided_engine")
 
 
 class Pulse:
@@ -35,9 +36,7 @@ class Pulse:
         self._step_ns = now_ns()
         self._file: Heartbeats | None = None
         self._stopped = threading.Event()
-        self._thread = threading.Thread(
-            name="guided-pulse", target=live_in_thread, args=("pulse", self._run, self._stopped), daemon=True
-        )
+        self._thread = threading.Thread(name="guided-pulse", target=self._run, daemon=True)
 
     def start(self) -> None:
         """Start the thread."""
@@ -56,9 +55,12 @@ class Pulse:
 
     def _run(self) -> None:
         while True:
-            # The file may be missing for a while; the launcher sees a beat that is not written.
-            with contextlib.suppress(OSError):
-                self.beat()
+            try:
+                # The file may be missing for a while; the launcher sees a beat that is not written.
+                with contextlib.suppress(OSError):
+                    self.beat()
+            except Exception:  # noqa: BLE001 - the thread lives as long as its process
+                _log.exception("guidedmodel: a heartbeat failed")
             if self._stopped.wait(INTERVAL_S):
                 return
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from guided_contract import wire
-from guided_contract.tasks import live_in_thread
+from guided_contract.tasks import live
 from guided_engine.admission.service_connection import ServiceConnection
 from guided_grammar import stack
 
@@ -52,7 +52,7 @@ class ServiceLink:
 
     def start(self) -> None:
         """Start the thread; it connects as soon as the service listens."""
-        self._thread = stack.start(_NAME, live_in_thread, _NAME, self._run, self._stopped)
+        self._thread = stack.start(_NAME, self._run)
 
     def send(self, message: wire.ClientMessage) -> None:
         """Have a message sent, in order, when the service is there; returns at once.
@@ -78,7 +78,7 @@ class ServiceLink:
     async def _live(self) -> None:
         self._task = asyncio.current_task()
         if not self._stopped.is_set():
-            await self.connection.run()
+            await live(_NAME, self.connection.run)
 
     def _receive(self, message: wire.ServiceMessage) -> None:
         if (reply := self._answer(message)) is not None:
@@ -91,5 +91,5 @@ class ServiceLink:
 
 
 def _soon(task: asyncio.Task[None], call: Callable[[], object]) -> None:
-    with contextlib.suppress(RuntimeError):  # its loop is closed: it failed, and another one will send
+    with contextlib.suppress(RuntimeError):  # its loop is closed
         task.get_loop().call_soon_threadsafe(call)

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from guided_contract import wire
-from guided_engine.admission import trace
+from guided_engine.admission import headers
 from guided_engine.admission.exchange import HttpExchange, current
 from guided_engine.admission.gate import Admitted, Gate
 from guided_engine.admission.service_client import GrammarClient
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # vLLM's 
 
 
 def exchange() -> HttpExchange:
-    return HttpExchange(trace.begin([], 1), "/v1/completions")
+    return HttpExchange(headers.begin([], 1), "/v1/completions")
 
 
 def told(exchange: HttpExchange) -> tuple[str, int, float | None]:

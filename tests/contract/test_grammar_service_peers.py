@@ -48,7 +48,6 @@ GARBAGE = {
     "invalid UTF-8": _framed(b"\x82\xa4type\xa5Hello\xa4boot\xa2\xff\xff"),
     "a frame over the limit": wire.LENGTH.pack(wire.MAX_FRAME_BYTES + 1),
     "no hello": wire.frame(Release(id=1)),
-    "another protocol": wire.frame(Hello(protocol=99, role="api", pid=1, boot="")),
 }
 
 

@@ -13,7 +13,7 @@ import pytest
 from guided_contract import wire
 from guided_contract.config import LogitsProcessorConfig, PodConfig
 from guided_contract.errors import GuidedError
-from guided_engine.admission import trace
+from guided_engine.admission import headers
 from guided_engine.admission.exchange import HttpExchange, current
 from guided_engine.admission.gate import Gate
 from guided_engine.admission.service_client import GrammarClient
@@ -224,7 +224,7 @@ async def test_audio_takes_no_constraint_and_no_name(task: str) -> None:
     params = made.to_sampling_params(9, {})
     assert params.structured_outputs is None
     gate = new_gate()
-    current.set(HttpExchange(trace.begin([], 1), f"/v1/audio/{task}s"))
+    current.set(HttpExchange(headers.begin([], 1), f"/v1/audio/{task}s"))
     try:
         with pytest.raises(GuidedError) as refusal:
             await gate.admit(params.structured_outputs, params.extra_args)

@@ -149,7 +149,6 @@ def _send(pod: PodConfig) -> None:
         span_id="b7ad6b7169203331",
         start_ns=1,
         end_ns=2,
-        method="POST",
         route="/v1/x",
         status=503,
     )

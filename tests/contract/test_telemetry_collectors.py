@@ -133,7 +133,6 @@ def root(**changes: str) -> HttpRequest:
         span_id=ROOT,
         start_ns=now - 1000,
         end_ns=now,
-        method="POST",
         route="/v1/completions",
         status=200,
         kind="json",

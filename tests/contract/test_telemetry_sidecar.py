@@ -129,5 +129,5 @@ def _check_documented(kept: Kept) -> None:
 
 def _root() -> HttpRequest:
     return HttpRequest(
-        trace_id=TRACE, span_id=ROOT, start_ns=1, end_ns=2, method="POST", route="/v1/completions", status=200
+        trace_id=TRACE, span_id=ROOT, start_ns=1, end_ns=2, route="/v1/completions", status=200
     )

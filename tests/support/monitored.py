@@ -57,7 +57,6 @@ def request(status: int = 200, code: str | None = None) -> HttpRequest:
         span_id="b" * 16,
         start_ns=0,
         end_ns=300_000_000,
-        method="POST",
         route="/v1/completions",
         status=status,
         kind="json",

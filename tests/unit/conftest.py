@@ -36,7 +36,7 @@ def service(folder: Path) -> Iterator[FakeService]:
 
 @pytest.fixture
 async def client(service: FakeService) -> AsyncIterator[GrammarClient]:
-    client = GrammarClient(service.path, lambda: wire.Hello(role="api", pid=1, boot="b"), service_wait_s=2)
+    client = GrammarClient(service.path, lambda: wire.Hello(role="api", pid=1, boot="b"))
     yield client
     if client._task is not None:
         client._task.cancel()

@@ -1,13 +1,12 @@
-"""Tasks and threads that must live: what they raise is logged, counted, and survived."""
+"""Tasks that must live: what they raise is logged, counted, and survived."""
 
 import asyncio
 import logging
-import threading
 
 import pytest
 
 from guided_contract import tasks
-from guided_contract.tasks import Living, live, live_in_thread
+from guided_contract.tasks import Living, live
 
 
 class Work:
@@ -78,16 +77,3 @@ async def test_what_is_done_is_over() -> None:
         pass
 
     await live("work", done)
-
-
-def test_a_thread_lives_on_too(caplog: pytest.LogCaptureFixture) -> None:
-    stopped, faults = threading.Event(), [ValueError("a"), ValueError("a")]
-
-    def run() -> None:
-        if faults:
-            raise faults.pop()
-        stopped.set()
-
-    live_in_thread("thread", run, stopped)
-    assert tasks.failures == {"thread": 2}
-    assert caplog.text.count("Traceback") == 2

@@ -8,7 +8,7 @@ import pytest
 
 from guided_contract import trace_context, wire
 from guided_contract.errors import ErrorCode, GuidedError
-from guided_engine.admission import trace
+from guided_engine.admission import headers, service_client
 from guided_engine.admission.constraints import Constraint, constraint_of
 from guided_engine.admission.service_client import GrammarClient
 from support.collectors import eventually
@@ -20,23 +20,25 @@ PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 class TestTrace:
     def test_caller_is_the_parent(self) -> None:
-        span = trace.begin([(b"Traceparent", PARENT.encode())], ratio=0)
+        span = headers.begin([(b"Traceparent", PARENT.encode())], ratio=0)
         assert span.trace_id == "0af7651916cd43dd8448eb211c80319c"
         assert span.parent_span_id == "b7ad6b7169203331"
         assert span.sampled
         assert span.traceparent.endswith(f"{span.span_id}-01")
 
     def test_the_callers_random_flag_is_kept(self) -> None:
-        span = trace.begin([(b"traceparent", f"{PARENT[:-2]}03".encode())], ratio=0)
+        span = headers.begin([(b"traceparent", f"{PARENT[:-2]}03".encode())], ratio=0)
         assert span.traceparent.endswith(f"{span.span_id}-03")
 
     def test_the_callers_tracestate_is_kept(self) -> None:
-        headers = [(b"traceparent", PARENT.encode()), (b"tracestate", b"a=b"), (b"TraceState", b"c=d")]
-        assert trace.begin(headers, ratio=0).tracestate == "a=b,c=d"
-        assert trace.begin(headers[1:], ratio=0).tracestate is None
+        sent = [(b"traceparent", PARENT.encode()), (b"tracestate", b"a=b"), (b"TraceState", b"c=d")]
+        assert headers.begin(sent, ratio=0).tracestate == "a=b,c=d"
+        assert headers.begin(sent[1:], ratio=0).tracestate is None
 
     def test_unsampled_caller_stays_unsampled(self) -> None:
-        span = trace.begin([(b"traceparent", PARENT.replace("-01", "-00", 1)[:-2].encode() + b"00")], ratio=1)
+        span = headers.begin(
+            [(b"traceparent", PARENT.replace("-01", "-00", 1)[:-2].encode() + b"00")], ratio=1
+        )
         assert not span.sampled
         assert span.traceparent.endswith("-00")
 
@@ -52,22 +54,22 @@ class TestTrace:
         ],
     )
     def test_broken_header_starts_a_new_trace(self, header: bytes) -> None:
-        span = trace.begin([(b"traceparent", header)], ratio=1)
+        span = headers.begin([(b"traceparent", header)], ratio=1)
         assert span.parent_span_id is None
         assert span.sampled
 
     def test_two_headers_start_a_new_trace(self) -> None:
-        assert trace.begin([(b"traceparent", PARENT.encode())] * 2, ratio=1).parent_span_id is None
+        assert headers.begin([(b"traceparent", PARENT.encode())] * 2, ratio=1).parent_span_id is None
 
     def test_ratio_decides_new_traces(self) -> None:
-        assert not any(trace.begin([], ratio=0).sampled for _ in range(100))
-        assert all(trace.begin([], ratio=1).sampled for _ in range(100))
-        assert 300 < sum(trace.begin([], ratio=0.5).sampled for _ in range(1000)) < 700
+        assert not any(headers.begin([], ratio=0).sampled for _ in range(100))
+        assert all(headers.begin([], ratio=1).sampled for _ in range(100))
+        assert 300 < sum(headers.begin([], ratio=0.5).sampled for _ in range(1000)) < 700
 
     def test_inner_headers_name_our_span(self) -> None:
-        headers = [(b"traceparent", PARENT.encode()), (b"tracestate", b"a=b"), (b"host", b"x")]
-        span = trace.begin(headers, ratio=1)
-        inner = trace.continued(headers, span)
+        sent = [(b"traceparent", PARENT.encode()), (b"tracestate", b"a=b"), (b"host", b"x")]
+        span = headers.begin(sent, ratio=1)
+        inner = headers.continued(sent, span)
         assert dict(inner)[b"traceparent"] == span.traceparent.encode()
         assert (b"tracestate", b"a=b") in inner
         assert len(inner) == 3
@@ -143,7 +145,7 @@ class TestClient:
 
     async def test_is_told_what_to_end(self, service: FakeService, client: GrammarClient) -> None:
         told: asyncio.Queue[wire.End] = asyncio.Queue()
-        client.serve(self, lambda _, message: told.put_nowait(message))
+        client.end = told.put_nowait
         await client.prepare(Constraint("regex", "a"), 5, None)
         end = wire.End(request_id="r", code="ranks_desynchronized")
         service.peers("api")[0].send(end)
@@ -176,10 +178,9 @@ class TestClient:
         await client.prepare(Constraint("regex", "b"), 1, None)
         assert [message.id for message in service.received(wire.Release)] == [asked.id]
 
-    async def test_service_away(self, folder: Path) -> None:
-        client = GrammarClient(
-            folder / "none.sock", lambda: wire.Hello(role="api", pid=1, boot="b"), service_wait_s=0.1
-        )
+    async def test_service_away(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(service_client, "SERVICE_WAIT_S", 0.1)
+        client = GrammarClient(folder / "none.sock", lambda: wire.Hello(role="api", pid=1, boot="b"))
         with pytest.raises(GuidedError) as raised:
             await client.prepare(Constraint("regex", "a"), 1, None)
         assert raised.value.code is ErrorCode.GRAMMAR_SERVICE_UNAVAILABLE
@@ -204,12 +205,6 @@ class TestClient:
         await client.prepare(Constraint("regex", "b"), 1, None)
         old.release()
         assert not service.received(wire.Release)
-
-    async def test_unknown_code(self, service: FakeService, client: GrammarClient) -> None:
-        service.refuse("a", "from_the_future")
-        with pytest.raises(GuidedError) as raised:
-            await client.prepare(Constraint("regex", "a"), 1, None)
-        assert raised.value.code is ErrorCode.GRAMMAR_SERVICE_UNAVAILABLE
 
     async def test_frame_too_long(self, service: FakeService, client: GrammarClient) -> None:
         assert service.path.exists()

@@ -13,10 +13,9 @@ from guided_contract import wire
 from guided_contract.config import GuidedDecodingConfig, LogitsProcessorConfig
 from guided_contract.errors import ErrorCode, GuidedError
 from guided_engine.admission import gate as gate_module
-from guided_engine.admission import trace
-from guided_engine.admission.constraints import Constraint
+from guided_engine.admission import headers
+from guided_engine.admission.constraints import Constraint, options_of
 from guided_engine.admission.exchange import HttpExchange, current
-from guided_engine.admission.options import Options, options_of
 from guided_engine.admission.service_client import GrammarClient
 from guided_engine.telemetry import Telemetry
 from support.engine import pod_config, structured_outputs, wait_until
@@ -39,7 +38,7 @@ def make(service: FakeService, client: GrammarClient) -> Make:
 @contextlib.contextmanager
 def asking(route: str | None) -> Iterator[HttpExchange]:
     """Be asked over HTTP on a route, None: otherwise."""
-    exchange = HttpExchange(trace.begin([], 1), route or "")
+    exchange = HttpExchange(headers.begin([], 1), route or "")
     current.set(exchange if route else None)
     try:
         yield exchange
@@ -66,7 +65,7 @@ def prepared(asked: wire.Prepare) -> wire.Prepared:
 def test_a_request_may_choose_among_the_pods_backends(configured: Any, asked: Any, *, allowed: bool) -> None:
     guided, given = GuidedDecodingConfig(backend=configured), {"guided_backend": asked} if asked else None
     if allowed:
-        assert options_of(given, guided).backend == asked
+        assert options_of(given, guided)["backend"] == asked
         return
     with pytest.raises(GuidedError) as raised:
         options_of(given, guided)
@@ -102,9 +101,7 @@ async def test_a_structural_tag_is_waited_for(service: FakeService, make: Make) 
         gate = make()
         admitting = asyncio.create_task(gate.admit(structured_outputs(structural_tag=tag), None))
         asked = await asyncio.to_thread(service.wait_for, wire.Prepare)
-        await asyncio.to_thread(
-            wait_until, lambda: any(one.prepared.done() for one in gate.client._questions.values())
-        )
+        await asyncio.to_thread(wait_until, lambda: exchange.grammar_key == "k")
         assert not admitting.done()
         service.peers("api")[0].send(wire.Proven(id=asked.id, backend="xgrammar"))
         assert not (await admitting).is_unproven
@@ -197,13 +194,18 @@ CHOSEN = {
 }
 
 
+OPTIONS: dict[str, Any] = {
+    "backend": "guidance",
+    "whitespace": "Compact",
+    "unsupported_keywords": "Allow",
+}
+
+
 def test_a_request_chooses_as_its_model_lets_it() -> None:
-    assert (
-        options_of(None, GuidedDecodingConfig())
-        == options_of({"other": 1}, GuidedDecodingConfig())
-        == Options()
-    )
-    assert options_of(CHOSEN, GuidedDecodingConfig()) == Options("guidance", "Compact", "Allow")
+    nothing = dict.fromkeys(OPTIONS)
+    assert options_of(None, GuidedDecodingConfig()) == nothing
+    assert options_of({"other": 1}, GuidedDecodingConfig()) == nothing
+    assert options_of(CHOSEN, GuidedDecodingConfig()) == OPTIONS
     options: list[Any] = ["Backend", "Whitespace", "UnsupportedKeywords"]
     for forbidden, (name, value) in zip(options, CHOSEN.items(), strict=True):
         guided = GuidedDecodingConfig(request_options=tuple(one for one in options if one != forbidden))
@@ -229,7 +231,7 @@ class TestNames:
     @pytest.fixture
     async def gate(self, service: FakeService, make: Make) -> AsyncIterator[gate_module.Gate]:
         service.named["card"] = ("json", '{"enum": [1]}')
-        current.set(HttpExchange(trace.begin([], 1), "/v1/completions"))
+        current.set(HttpExchange(headers.begin([], 1), "/v1/completions"))
         yield make()
         current.set(None)
 
@@ -240,9 +242,7 @@ class TestNames:
         exchange.written = {"tools": []}
         admitted = await gate.admit(None, {"guided_grammar": "card", **CHOSEN})
         assert admitted.lease
-        assert admitted.lease.constraint == Constraint(
-            "json", '{"enum": [1]}', Options("guidance", "Compact", "Allow")
-        )
+        assert admitted.lease.constraint == Constraint("json", '{"enum": [1]}', "card", **OPTIONS)
         assert admitted.arguments
         asked = service.wait_for(wire.Prepare)
         assert (asked.name, asked.backend) == ("card", "guidance")
@@ -272,7 +272,7 @@ class TestNames:
         assert exchange.failure is raised.value
 
     async def test_other_routes_refuse_it(self, gate: gate_module.Gate) -> None:
-        current.set(HttpExchange(trace.begin([], 1), "/invocations"))
+        current.set(HttpExchange(headers.begin([], 1), "/invocations"))
         with pytest.raises(GuidedError) as raised:
             await gate.admit(None, {"guided_grammar": "card"})
         assert raised.value.code is ErrorCode.REQUEST_NOT_ADMITTED

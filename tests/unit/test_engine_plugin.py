@@ -154,7 +154,7 @@ class TestVersion:
 
 def record() -> records.HttpRequest:
     return records.HttpRequest(
-        trace_id="0" * 31 + "1", span_id="1" * 16, start_ns=1, end_ns=2, method="POST", route="/", status=200
+        trace_id="0" * 31 + "1", span_id="1" * 16, start_ns=1, end_ns=2, route="/", status=200
     )
 
 

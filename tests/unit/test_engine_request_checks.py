@@ -10,7 +10,6 @@ from guided_engine.admission import request_body, request_checks
 
 CHAT, COMPLETIONS, BATCH = "/v1/chat/completions", "/v1/completions", "/v1/chat/completions/batch"
 RESPONSES, MESSAGES, GENERATE = "/v1/responses", "/v1/messages", "/inference/v1/generate"
-SCORING = "/generative_scoring"
 MOST = 1000
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}}
 FORMAT = {"type": "json_schema", "json_schema": {"name": "x", "schema": SCHEMA}}
@@ -168,15 +167,6 @@ class TestTools:
         assert found(route, body) is None
 
 
-def test_a_batch_is_not_streamed() -> None:
-    """vLLM answers with the first part of it, and `stop`."""
-    fault = found(BATCH, {"stream": True, "messages": []})
-    assert fault is not None
-    assert fault.path == "stream"
-    assert found(BATCH, {"stream": False, "messages": []}) is None
-    assert found(CHAT, {"stream": True, "messages": []}) is None
-
-
 @pytest.mark.parametrize(
     ("path", "body"),
     [
@@ -223,9 +213,6 @@ def test_tools_that_become_no_grammar_may_be_large(choice: Any) -> None:
         (CHAT, "vllm_xargs.Guided_Grammar", {"vllm_xargs": {"Guided_Grammar": "x"}}),
         (COMPLETIONS, "tools", {"tools": [STRICT]}),
         (GENERATE, "tools", {"tools": [STRICT]}),
-        (SCORING, "structured_outputs", {"structured_outputs": {"json": SCHEMA}}),
-        (SCORING, "response_format", {"response_format": {"type": "json_object"}}),
-        (SCORING, "guided_json", {"guided_json": SCHEMA}),
     ],
 )
 def test_a_constraint_that_nobody_reads_is_told(route: str, path: str, body: Any) -> None:
@@ -242,7 +229,6 @@ def test_a_constraint_that_nobody_reads_is_told(route: str, path: str, body: Any
         (GENERATE, {"sampling_params": {"extra_args": {"guided_grammar": "x"}}}),
         (COMPLETIONS, {"tools": [TOOL]}),
         (COMPLETIONS, {"tools": [{**TOOL, "strict": False}, {**TOOL, "strict": None}]}),
-        (SCORING, {"query": "x", "items": ["a"]}),
     ],
 )
 def test_what_is_read_or_asks_for_nothing_goes_on(route: str, body: Any) -> None:

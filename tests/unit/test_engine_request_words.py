@@ -6,15 +6,15 @@ from typing import Any
 import pytest
 
 from guided_contract.errors import ErrorCode, GuidedError
-from guided_engine.admission import request_body
+from guided_engine.admission import request_body, request_checks
 from guided_engine.admission.gate import ROUTES
-from guided_engine.admission.request_words import first
 
 CHAT, COMPLETIONS, BATCH = "/v1/chat/completions", "/v1/completions", "/v1/chat/completions/batch"
 RESPONSES, MESSAGES, GENERATE = "/v1/responses", "/v1/messages", "/inference/v1/generate"
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}}
 NAMED = {"name": "x", "schema": SCHEMA}
 FORMAT = {"type": "json_schema", "json_schema": NAMED}
+TOOL = {"type": "function", "function": {"name": "f"}, "regex": 1}
 
 
 def read(body: dict[str, Any]) -> dict[str, Any]:
@@ -24,7 +24,12 @@ def read(body: dict[str, Any]) -> dict[str, Any]:
 
 
 def found(route: str, body: dict[str, Any]) -> GuidedError | None:
-    return first(route, read({"model": "m", "messages": [{"regex": 1}], "temperature": 0, **body}))
+    given = read({"model": "m", "messages": [{"regex": 1}], "temperature": 0, **body})
+    try:
+        request_checks.check(route, given, 1 << 20)
+    except GuidedError as error:
+        return error
+    return None
 
 
 @pytest.mark.parametrize("route", sorted(ROUTES))
@@ -188,7 +193,7 @@ def test_a_misspelt_constraint_is_told_by_its_path(
         (CHAT, {"response_format": {"type": "structural_tag", "structures": [], "triggers": []}}),
         (CHAT, {"structured_outputs": {"regex": "a", "json": None, "whitespace_pattern": "x"}}),
         (CHAT, {"metadata": {"response_format": "x"}, "text": {"format": {"type": "json_schema", **NAMED}}}),
-        (CHAT, {"tools": [{"regex": 1}], "tool_choice": "auto", "vllm_xargs": {"guided_grammar": "card"}}),
+        (CHAT, {"tools": [TOOL], "tool_choice": "auto", "vllm_xargs": {"guided_grammar": "card"}}),
         (
             CHAT,
             {"text": {"verbosity": "low"}, "extra_body": {"top_k": 3}, "nvext": None, "sampling_params": {}},
@@ -224,7 +229,8 @@ def test_what_python_reads_is_read(text: bytes) -> None:
     assert json.loads(text)["guided_json"] == {}
     body = request_body.read(text)
     assert body is not None
-    assert first(CHAT, body) is not None
+    with pytest.raises(GuidedError, match="guided_json: it is ignored here"):
+        request_checks.check(CHAT, body, 1 << 20)
 
 
 @pytest.mark.parametrize("text", [b"", b"[]", b"{", b"null", b"\xff\xfe"])

@@ -37,7 +37,7 @@ async def test_a_verdict_in_the_same_moment_is_not_lost(
     preparing = asyncio.create_task(client.prepare(Constraint("regex", "a"), 5, None))
     asked = await asyncio.to_thread(service.wait_for, wire.Prepare)
     client._received(early(asked))
-    refused = wire.Refused(id=asked.id, code=code, message="no", path="$")
+    refused = wire.Refused(id=asked.id, code=ErrorCode(code or "grammar_invalid"), message="no", path="$")
     client._received(refused if code else wire.Proven(id=asked.id, backend="xgrammar"))
     lease = await preparing
     if code:

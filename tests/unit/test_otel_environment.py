@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from opentelemetry.sdk.trace.sampling import _KNOWN_SAMPLERS, _get_from_env_or_default
 from opentelemetry.util.re import parse_env_headers
 
 from guided_contract import config, names, otel_variables
@@ -55,25 +54,12 @@ def test_the_environment_names_the_exporter_where_the_resource_has_none(
 @pytest.mark.parametrize("name", ["ENDPOINT", "PROTOCOL", "CERTIFICATE"])
 def test_the_resources_fields_win(name: str) -> None:
     said = TelemetryConfig(endpoint=ENDPOINT, protocol="GRPC", sampling=0.5)
-    env = {f"{OTLP}_{name}": "grpc", f"{OTLP}_TRACES_{name}": "grpc", "OTEL_TRACES_SAMPLER": "always_off"}
+    env = {f"{OTLP}_{name}": "grpc", f"{OTLP}_TRACES_{name}": "grpc"}
     assert said.within(env) == said
 
 
 def test_whoever_disables_the_sdk_has_no_traces() -> None:
     assert TelemetryConfig(endpoint=ENDPOINT).within({"OTEL_SDK_DISABLED": "true"}).endpoint is None
-
-
-@pytest.mark.parametrize("argument", [None, "0.25", "no number", "7"])
-@pytest.mark.parametrize("sampler", [*_KNOWN_SAMPLERS, "ALWAYS_OFF", "no sampler"])
-def test_the_sampler_is_what_the_sdk_makes_of_the_same_words(
-    sampler: str, argument: str | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    env = {"OTEL_TRACES_SAMPLER": sampler, **({"OTEL_TRACES_SAMPLER_ARG": argument} if argument else {})}
-    for name, value in env.items():
-        monkeypatch.setenv(name, value)
-    theirs = _get_from_env_or_default().get_description().replace("root:", "").split(",")[0]
-    expected = 0.0 if "AlwaysOff" in theirs else 0.25 if "0.25" in theirs else 1.0
-    assert TelemetryConfig().within({f"{OTLP}_ENDPOINT": ENDPOINT, **env}).sampling == expected
 
 
 @pytest.fixture

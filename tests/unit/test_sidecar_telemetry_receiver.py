@@ -20,7 +20,6 @@ RECORD = HttpRequest(
     span_id="b7ad6b7169203331",
     start_ns=1,
     end_ns=2,
-    method="POST",
     route="/v1/completions",
     status=200,
 )

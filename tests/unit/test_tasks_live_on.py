@@ -128,7 +128,7 @@ async def test_the_launchers_connection_to_the_service(pod: PodConfig, failures:
     assert failures["service-connection"] == 1
 
 
-def test_a_heartbeat(pod: PodConfig, failures: Counter[str]) -> None:
+def test_a_heartbeat(pod: PodConfig) -> None:
     beats = Heartbeats.create(pod.heartbeats_file)
     pulse = Pulse(pod.heartbeats_file, 0, once(lambda: 1))
     pulse.start()
@@ -138,7 +138,6 @@ def test_a_heartbeat(pod: PodConfig, failures: Counter[str]) -> None:
         time.sleep(0.01)
     pulse.stop()
     beats.close()
-    assert failures["pulse"] == 1
 
 
 def test_a_ranks_link(pod: PodConfig, failures: Counter[str]) -> None:

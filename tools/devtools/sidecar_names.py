@@ -38,17 +38,11 @@ _REQUEST: Final = HttpRequest(
     span_id=_SPAN,
     start_ns=0,
     end_ns=1,
-    method="POST",
     route="/v1/completions",
     status=200,
     kind="json",
     grammar_key="key",
-    server_address="host",
-    server_port=8000,
     model="model",
-    input_tokens=0,
-    output_tokens=0,
-    finish_reasons=["stop"],
 )
 _DECODE: Final = Decode(
     traceparent=f"00-{_TRACE}-{_SPAN}-01",

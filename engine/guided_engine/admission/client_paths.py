@@ -4,27 +4,21 @@ The grammar service knows a grammar's text alone. A single constraint's text is 
 what stands beside them vLLM makes another, in which their schemas are looked for, from the outside in.
 """
 
-import itertools
+import json
 import re
 from collections.abc import Mapping
 from http import HTTPStatus
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from guided_contract.errors import GuidedError
-from guided_engine.admission import request_tools, request_words
+from guided_engine.admission import request_checks, request_tools
 from guided_engine.admission.exchange import HttpExchange
 from guided_engine.admission.request_body import at, value_of
 from guided_engine.admission.request_routes import HOLDERS, ROUTES, Route
 
-_MOST_SCHEMAS: Final = 500  # that are looked for: no error is to hold up the event loop
 _STEP: Final = re.compile(r"\.((?:\w|\$)+)|\[(\d+)\]|\['((?:[^'\\]|\\.)*)'\]")
 _PATH: Final = re.compile(rf"^\$(?:{_STEP.pattern})*(?=: |$)", re.MULTILINE)
 _NONE: Final = Route((), "")
-
-
-class _Written(NamedTuple):
-    place: str
-    value: Any  # as it is compared
 
 
 def written(body: Mapping[str, Any]) -> dict[str, Any]:
@@ -42,8 +36,6 @@ def translated(error: GuidedError, exchange: HttpExchange) -> GuidedError:
     if path is not None:
         message, path = _PATH.sub(lambda found: places.of(found[0]), message), places.of(path)
     if places.only is not None and path in (None, "$") and is_about_grammar:
-        if places.only == "tools":
-            message = message.replace("structural_tag has", "the grammar generated from tools has", 1)
         message = _PATH.sub(lambda found: f"{places.only}{found[0][1:]}", message)
         path = places.only
     return GuidedError(error.code, message, path=path, retry_after_s=error.retry_after_s)
@@ -65,7 +57,7 @@ class _Places:
     def __init__(self, exchange: HttpExchange) -> None:
         body, route = exchange.written, ROUTES.get(exchange.route, _NONE)
         tools = list(request_tools.functions(route.tools, body)) if route.tools else []
-        paths = [] if tools and request_tools.is_forced(body) else request_words.asked(route, body)
+        paths = [] if tools and request_tools.is_forced(body) else request_checks.asked(route, body)
         asked = [_place(body, path) for path in paths]
         places = [*asked, *(["tools"] if tools else [])]
         self.only = places[0] if len(places) == 1 else None
@@ -74,9 +66,8 @@ class _Places:
         key = route.tools.schema if route.tools else ""
         given = [(place, at(body, place)) for place in asked]
         given += [(f"{path}.{key}", function.get(key)) for path, function in tools]
-        compared = (_Written(place, _compared(value)) for place, value in given if value)
-        self._known = list(itertools.islice(compared, _MOST_SCHEMAS))
-        self._places: dict[str, str | None] = {}  # by path; faults have most of their way in common
+        # By schema; of equal ones the first counts.
+        self._known = {_compared(value): place for place, value in reversed(given)}
 
     def of(self, path: str) -> str:
         """Return a path in the body; as it is, where nothing on its way is the client's own."""
@@ -84,27 +75,24 @@ class _Places:
             return f"{self.only}{path[1:]}"
         value, end = self._spec, 1
         try:
-            while (place := self._found(path[:end], value)) is None:
+            while not (text := _compared(value)) or text not in self._known:
                 step = _STEP.match(path, end)
                 if step is None:
                     return path
                 end, (name, index, quoted) = step.end(), step.groups()
                 value = value[int(index) if index else name or re.sub(r"\\(.)", r"\1", quoted)]
-        except (LookupError, TypeError, RecursionError):  # the last: as deep values are compared
+        except (LookupError, TypeError):
             return path
-        return place + path[end:]
-
-    def _found(self, path: str, value: Any) -> str | None:
-        if path not in self._places:
-            value = _compared(value)
-            found = (one.place for one in self._known if value and one.value == value)
-            self._places[path] = next(found, None)
-        return self._places[path]
+        return f"{self._known[text]}{path[end:]}"
 
 
-def _compared(value: Any) -> Any:
-    """Return a schema without what vLLM may put elsewhere in it, or to its root."""
-    return {k: v for k, v in value.items() if k not in ("$defs", "type")} if isinstance(value, dict) else None
+def _compared(value: Any) -> str:
+    """Return a schema's text without what vLLM may put elsewhere in it, or to its root; "" of no more."""
+    kept = {k: v for k, v in value.items() if k not in ("$defs", "type")} if isinstance(value, dict) else {}
+    try:
+        return json.dumps(kept, sort_keys=True) if kept else ""
+    except RecursionError:
+        return ""
 
 
 def _place(body: Mapping[str, Any], path: str) -> str:

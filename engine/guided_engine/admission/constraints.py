@@ -1,28 +1,25 @@
-"""Reads a request's constraint out of vLLM's parameters, in plain Python."""
+"""Reads a request's constraint, and what it chooses beside, out of vLLM's parameters, in plain Python."""
 
 import json
-from collections.abc import Callable, Mapping
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, NamedTuple, get_args
 
-from guided_contract import names
+from guided_contract import backends, names
+from guided_contract.choices import RequestOption, UnsupportedKeywords, Whitespace
+from guided_contract.config import GuidedDecodingConfig
 from guided_contract.errors import ErrorCode, GuidedError
-from guided_contract.wire import Kind
-from guided_engine.admission.options import Options
+from guided_contract.wire import Backend, Kind
 
 
 class Constraint(NamedTuple):
-    """A grammar as wire.Prepare names it."""
+    """A grammar as wire.Prepare asks for it."""
 
-    kind: Kind
-    spec: str
-    options: Options = Options()
-
-
-class NamedGrammar(NamedTuple):
-    """A grammar that the pod has under a name, as wire.Prepare names it."""
-
-    name: str
-    options: Options = Options()
+    kind: Kind = "json"
+    spec: str = ""
+    name: str | None = None
+    backend: Backend | None = None
+    whitespace: Whitespace | None = None
+    unsupported_keywords: UnsupportedKeywords | None = None
 
 
 def asks_for_grammar(sampling: Any) -> bool:
@@ -38,7 +35,7 @@ def kind_of(structured_outputs: Any) -> Kind | None:
     return next(asked, None)
 
 
-def named_grammar(structured_outputs: Any, extra_args: Mapping[str, Any] | None) -> NamedGrammar | None:
+def named_grammar(structured_outputs: Any, extra_args: Mapping[str, Any] | None) -> Constraint | None:
     """Return the grammar that a request asks for by name; None: it asks for none.
 
     Raises
@@ -50,7 +47,7 @@ def named_grammar(structured_outputs: Any, extra_args: Mapping[str, Any] | None)
     if name is None:
         return None
     if isinstance(name, str) and structured_outputs is None:
-        return NamedGrammar(name)
+        return Constraint(name=name)
     fault = "must be the name of a grammar" if not isinstance(name, str) else _ALONE
     message = f"{names.GRAMMAR_ARG} {fault}"
     raise GuidedError(ErrorCode.GRAMMAR_INVALID, message, path=f"vllm_xargs.{names.GRAMMAR_ARG}")
@@ -84,6 +81,40 @@ def constraint_of(structured_outputs: Any, max_bytes: int) -> Constraint:
         message = f"{kind} has {size} bytes; at most {max_bytes} are allowed"
         raise GuidedError(ErrorCode.GRAMMAR_TOO_LARGE, message, path="$")
     return constraint
+
+
+def options_of(extra_args: Mapping[str, Any] | None, guided: GuidedDecodingConfig) -> dict[str, Any]:
+    """Return what a request chooses in vllm_xargs, by wire.Prepare's fields; None: as the pod is configured.
+
+    Raises
+    ------
+    GuidedError
+        It has a key with our prefix that is none of a client's, or chooses what its model does not let
+        requests choose (request_reserved_argument), or what there is not (grammar_unsupported).
+    """
+    for name in extra_args or ():
+        if name.startswith(names.RESERVED_PREFIX) and name not in names.CLIENT_ARGS:
+            message = f"vllm_xargs must not contain {name!r}: keys that begin with guided_ are reserved"
+            raise GuidedError(ErrorCode.REQUEST_RESERVED_ARGUMENT, message, path=f"vllm_xargs.{name}")
+    configured = backends.NAMES.get(guided.backend)
+    offered: dict[RequestOption, Iterable[str]] = {
+        "Backend": backends.NAMES.values() if configured is None else (configured,),
+        "Whitespace": get_args(Whitespace),
+        "UnsupportedKeywords": get_args(UnsupportedKeywords),
+    }
+    chosen: dict[str, Any] = {}
+    for option, choices in offered.items():
+        name = names.OPTION_ARGS[option]
+        value = (extra_args or {}).get(name)
+        if value is not None and option not in guided.request_options:
+            message = f"{name} is not in this model's guidedDecoding.requestOptions; remove it"
+            raise GuidedError(ErrorCode.REQUEST_RESERVED_ARGUMENT, message, path=f"vllm_xargs.{name}")
+        by_word = {choice.lower(): choice for choice in choices}
+        if value is not None and not (isinstance(value, str) and value in by_word):
+            message = f"{name} must be {' or '.join(by_word)} here"
+            raise GuidedError(ErrorCode.GRAMMAR_UNSUPPORTED, message, path=f"vllm_xargs.{name}")
+        chosen[name.removeprefix(names.RESERVED_PREFIX)] = None if value is None else by_word[value]
+    return chosen
 
 
 def _json_text(value: Any) -> str:

@@ -7,12 +7,11 @@ from typing import Any, Final
 from starlette.types import Message
 
 from guided_contract.errors import GuidedError
-from guided_engine.admission import client_paths, identifiers
+from guided_engine.admission import client_paths
 from guided_engine.admission.exchange import HttpExchange
 
 _MESSAGES: Final = "/v1/messages"
 _RESPONSES: Final = "/v1/responses"
-_MOST: Final = {"message": 2000, "param": 300}  # characters, of which a client may have written most
 
 
 def response(error: GuidedError, exchange: HttpExchange) -> list[Message]:
@@ -46,16 +45,7 @@ def last_event(error: GuidedError, exchange: HttpExchange, sequence: int) -> dic
 def _whole(error: GuidedError, exchange: HttpExchange) -> dict[str, Any]:
     """Return the error's JSON object, in the client's own words and with what the request is called."""
     body = client_paths.translated(error, exchange).body()["error"]
-    body |= {key: _short(said, most) for key, most in _MOST.items() if isinstance(said := body[key], str)}
-    names = _names(exchange)
+    body |= {"request_id": exchange.name, "trace_id": exchange.span.trace_id}
     if exchange.route == _MESSAGES:  # Anthropic's clients look for a type and the id beside it
-        return {"type": "error", "error": {**body, **names}, "request_id": names["request_id"]}
-    return {"error": {**body, **names}}
-
-
-def _names(exchange: HttpExchange) -> dict[str, str]:
-    return {"request_id": identifiers.request_id(exchange), "trace_id": exchange.span.trace_id}
-
-
-def _short(text: str, most: int) -> str:
-    return text if len(text) <= most else f"{text[: most // 2]}…{text[-most // 2 :]}"
+        return {"type": "error", "error": body, "request_id": exchange.name}
+    return {"error": body}

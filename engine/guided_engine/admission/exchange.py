@@ -2,22 +2,15 @@
 
 import contextvars
 import time
+import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
 from guided_contract.errors import GuidedError
-from guided_contract.records import MOST_CHOICES, HttpRequest
+from guided_contract.records import HttpRequest
 from guided_contract.trace_context import TraceContext
 from guided_contract.wire import Kind
-
-
-class SequenceEnd(NamedTuple):
-    """How a sequence ended that vLLM generated to its end; `reason` in vLLM's words."""
-
-    reason: str
-    input_tokens: int
-    output_tokens: int
 
 
 @dataclass(slots=True)
@@ -32,8 +25,7 @@ class HttpExchange:
     `spec` is the text of the constraint that came of it, as wire.Prepare takes it;
     `unenforced` are JSONPaths of what its grammars ask for, and are not enforced in;
     `ignored` are keys of its body that vLLM does not know;
-    `scheme`, `server` and `model` are what the client asked, and by what name, None where it did not say;
-    `ends` has for each of its prompts how its sequences ended, by their numbers.
+    `model` is what the client called it, None where it did not say.
     """
 
     span: TraceContext
@@ -48,10 +40,15 @@ class HttpExchange:
     spec: str = ""
     unenforced: list[str] = field(default_factory=list)
     ignored: list[str] = field(default_factory=list)
-    scheme: Literal["http", "https"] = "http"
-    server: tuple[str | None, int | None] = (None, None)
+    is_secure: bool = False  # the client asked by https
     model: str | None = None
-    ends: list[dict[int, SequenceEnd]] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        """What the request is called: as its client or vLLM has called it, else by a new name."""
+        if not self.request_id:
+            self.request_id = uuid.uuid4().hex
+        return self.request_id
 
     def fail(self, error: GuidedError) -> None:
         """Settle the request with an error; the first one counts."""
@@ -61,8 +58,6 @@ class HttpExchange:
 
     def record(self, status: int, *, streams: bool) -> HttpRequest:
         """Return what telemetry is told of the request, which ends now."""
-        prompts = [list(ends.values()) for ends in self.ends if ends]
-        ends = [ends[number] for ends in self.ends for number in sorted(ends)]
         return HttpRequest(
             trace_id=self.span.trace_id,
             span_id=self.span.span_id,
@@ -71,7 +66,6 @@ class HttpExchange:
             tracestate=self.span.tracestate,
             start_ns=self.start_ns,
             end_ns=time.time_ns(),
-            method="POST",
             route=self.route,
             status=status,
             stream=streams,
@@ -79,14 +73,8 @@ class HttpExchange:
             grammar_key=self.grammar_key,
             error_code=self.failure.code if self.failure else None,
             ignored_keys=len(self.ignored),
-            scheme=self.scheme,
-            server_address=self.server[0],
-            server_port=self.server[1],
+            scheme="https" if self.is_secure else "http",
             model=self.model,
-            # A prompt counts once, however many sequences continue it.
-            input_tokens=sum(sequences[0].input_tokens for sequences in prompts) if prompts else None,
-            output_tokens=sum(end.output_tokens for end in ends) if ends else None,
-            finish_reasons=[end.reason for end in ends[:MOST_CHOICES]],
         )
 
 

@@ -3,7 +3,7 @@
 import functools
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 
 import msgspec
@@ -12,10 +12,9 @@ from guided_contract import config, names, wire
 from guided_contract.config import PodConfig
 from guided_contract.errors import ErrorCode, GuidedError
 from guided_engine import ledger, versions
-from guided_engine.admission import request_processors, request_routes, trace
-from guided_engine.admission.constraints import NamedGrammar, constraint_of, kind_of, named_grammar
-from guided_engine.admission.exchange import HttpExchange, SequenceEnd, current
-from guided_engine.admission.options import Options, options_of
+from guided_engine.admission import headers, request_processors, request_routes
+from guided_engine.admission.constraints import Constraint, constraint_of, kind_of, named_grammar, options_of
+from guided_engine.admission.exchange import HttpExchange, current
 from guided_engine.admission.service_client import GrammarClient, Lease
 from guided_engine.telemetry import Telemetry
 
@@ -43,17 +42,12 @@ _CHAT_ROUTES: Final = ROUTES - _PLAIN_ROUTES - {"/v1/messages"}
 class Admitted:
     """What a request brings through the gate. `lease` None: it is not guided.
 
-    `is_processed`: it has logits processors. `ends` is where its sequences' ends are noted.
+    `is_processed`: it has logits processors.
     """
 
     exchange: HttpExchange
     lease: Lease | None = None
     is_processed: bool = False
-    ends: dict[int, SequenceEnd] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        """Have its HTTP exchange tell of its sequences."""
-        self.exchange.ends.append(self.ends)
 
     @property
     def is_unproven(self) -> bool:
@@ -82,7 +76,7 @@ class Admitted:
     @property
     def arguments(self) -> dict[str, object]:
         """What goes to the ranks in `extra_args`: its ticket, or where its processors' failures belong."""
-        carried = trace.carried(self.exchange.span)
+        carried = self.exchange.span.carried
         if self.lease is not None:
             ticket = wire.Ticket(key=self.lease.key, backend=self.lease.backend, **carried)
             return {names.TICKET_ARG: msgspec.structs.asdict(ticket)}
@@ -121,7 +115,7 @@ class Gate:
             The request is refused; its HTTP exchange has been told.
         """
         # Without one, nobody asked over HTTP, and nobody is told.
-        exchange = current.get() or HttpExchange(trace.begin((), 0), "")
+        exchange = current.get() or HttpExchange(headers.begin((), 0), "")
         exchange.kind = kind_of(structured_outputs) or exchange.kind  # of refusals, too
         try:
             options = options_of(extra_args, self.config.guided_decoding)
@@ -134,22 +128,24 @@ class Gate:
                 return Admitted(exchange, is_processed=bool(chosen))
             if ignores_end:
                 _refuse_open_end(exchange.route)
-            return await self._admit_guided(named or structured_outputs, exchange, options)
+            return await self._admit_guided(named, structured_outputs, exchange, options)
         except GuidedError as error:
             exchange.fail(error)
             raise
 
-    async def _admit_guided(self, asked: Any, exchange: HttpExchange, options: Options) -> Admitted:
+    async def _admit_guided(
+        self, asked: Constraint | None, own: Any, exchange: HttpExchange, options: dict[str, Any]
+    ) -> Admitted:
         if exchange.route not in ROUTES:
             message = f"guided requests are not supported on this route; use {', '.join(sorted(ROUTES))}"
             raise GuidedError(ErrorCode.REQUEST_NOT_ADMITTED, message)
         limits = self.config.guided_decoding.compile
-        if isinstance(asked, NamedGrammar):
+        if asked is not None:
             exchange.written = {}  # the text at fault is none of the client's
         else:
-            asked = constraint_of(asked, limits.max_schema_bytes)
+            asked = constraint_of(own, limits.max_schema_bytes)
             exchange.kind, exchange.spec = asked.kind, asked.spec
-        lease = await self.client.prepare(asked._replace(options=options), limits.timeout_s, exchange.span)
+        lease = await self.client.prepare(asked._replace(**options), limits.timeout_s, exchange.span)
         exchange.kind, exchange.grammar_key = lease.constraint.kind, lease.key
         exchange.unenforced += [path for path in lease.unenforced if path not in exchange.unenforced]
         exchange.decided |= lease.proof is None

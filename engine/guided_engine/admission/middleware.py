@@ -1,25 +1,19 @@
 """The ASGI middleware that vLLM loads by `--middleware`: the HTTP span, and real statuses for refusals."""
 
-import asyncio
 from typing import Any
 
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from guided_contract import names
 from guided_contract.config import PodConfig
 from guided_contract.errors import GuidedError
 from guided_contract.records import MOST_NAME
 from guided_engine.admission import (
     client_paths,
-    draining,
     error_responses,
-    identifiers,
-    known_keys,
+    headers,
     request_body,
     request_checks,
-    response_headers,
-    trace,
 )
 from guided_engine.admission.exchange import HttpExchange, current
 from guided_engine.admission.gate import ROUTES, UNGUIDED_ROUTES, process_gate
@@ -40,7 +34,6 @@ class AdmissionMiddleware:
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
         self._gate = process_gate()
-        self._closing: asyncio.Task[None] | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one ASGI scope."""
@@ -48,27 +41,23 @@ class AdmissionMiddleware:
             await self._app(scope, receive, send)
             return
         pod = self._gate.config
-        if scope["type"] == "lifespan":
-            if self._gate.active:
-                self._gate.client.start()
-            if pod.drain is not None:
-                closing = draining.close_idle(scope["app"], pod.drain, pod.draining_file)
-                self._closing = asyncio.create_task(closing)
+        if scope["type"] == "lifespan" and self._gate.active:
+            self._gate.client.start()
         elif scope["type"] == "http" and pod.drain is not None:
-            send = draining.closing_connections(send, pod.draining_file)
+            send = headers.closing_connections(send, pod)
         # As starlette's routes match: `$` also before a line's end.
         route = scope.get("path", "").removeprefix(scope.get("root_path", "")).removesuffix("\n")
         if scope["type"] != "http" or scope["method"] != "POST" or route not in _GENERATING:
             await self._app(scope, receive, send)
             return
-        span = trace.begin(scope["headers"], pod.telemetry.sampling)
+        span = headers.begin(scope["headers"], pod.telemetry.sampling)
         exchange = HttpExchange(span, route, decided=not self._gate.active)
-        exchange.request_id = identifiers.given(scope["headers"])
-        exchange.scheme, exchange.server = trace.asked(scope)
+        exchange.request_id = headers.given(scope["headers"])
+        exchange.is_secure = scope.get("scheme") == "https"
         current.set(exchange)
         if pod.telemetry.endpoint is not None:
             # Without an endpoint nobody exports our span, and a caller's stays the parent of vLLM's.
-            scope = {**scope, "headers": trace.continued(scope["headers"], span)}
+            scope = {**scope, "headers": headers.continued(scope["headers"], span)}
         await _Response(exchange, receive, send, pod).serve(self._app, scope, self._gate.telemetry)
 
 
@@ -137,21 +126,18 @@ class _Response:
         """
         exchange = self._exchange
         try:
-            if (body := request_body.read(text)) is not None:
-                self._check(body)
+            body = request_body.read(text)
+            if body is None:
+                return
+            model = body.get("model")
+            is_fit = isinstance(model, str) and len(model) <= MOST_NAME and model.isprintable()
+            exchange.model = model if is_fit else None
+            exchange.ignored = request_body.ignored(self._app, exchange.route, body)
+            exchange.written = client_paths.written(body)
+            request_checks.check(exchange.route, body, self._pod.guided_decoding.compile.max_schema_bytes)
         except GuidedError as error:
             exchange.fail(error)
             raise
-
-    def _check(self, body: dict[str, Any]) -> None:
-        exchange = self._exchange
-        model = body.get("model")
-        is_fit = isinstance(model, str) and len(model) <= MOST_NAME and model.isprintable()
-        exchange.model = model if is_fit else None
-        exchange.ignored = known_keys.ignored(self._app, exchange.route, body)
-        exchange.written = client_paths.written(body)
-        most_bytes = self._pod.guided_decoding.compile.max_schema_bytes
-        request_checks.check(exchange.route, body, most_bytes, self._pod.logits_processors)
 
     async def _send(self, message: Message) -> None:
         # Never waits for the verdict: a streaming handler asks the engine only after its start was taken.
@@ -181,12 +167,9 @@ class _Response:
         while self._kept:
             message = self._kept.pop(0)
             if message["type"] == "http.response.start":
-                unenforced = client_paths.unenforced(self._exchange)
-                message = response_headers.with_listed(message, names.UNENFORCED_HEADER, unenforced)
-                message = response_headers.with_listed(message, names.IGNORED_HEADER, self._exchange.ignored)
                 self._status = message["status"]
                 self._streams = _is_event_stream(message)
-                message = identifiers.told(message, self._exchange)
+                message = headers.told(message, self._exchange)
             elif message["type"] == "http.response.body":
                 self._events += 1
                 self._over = _is_last(message)
@@ -198,5 +181,4 @@ def _is_last(message: Message) -> bool:
 
 
 def _is_event_stream(start: Message) -> bool:
-    headers = dict(start.get("headers", ()))
-    return bool(headers.get(b"content-type", b"").startswith(b"text/event-stream"))
+    return bool(dict(start.get("headers", ())).get(b"content-type", b"").startswith(b"text/event-stream"))

@@ -1,6 +1,8 @@
-"""The body of one HTTP request: read, what stands where in it, and what is wrong there."""
+"""The body of one HTTP request: read, what vLLM ignores of it, what stands where, and what is wrong there."""
 
+import functools
 import json
+from collections.abc import Iterable
 from typing import Any
 
 from guided_contract.errors import ErrorCode, GuidedError
@@ -21,6 +23,22 @@ def read(text: bytes) -> dict[str, Any] | None:
     except ValueError:
         return None
     return value if isinstance(value, dict) else None
+
+
+def ignored(app: Any, route: str, keys: Iterable[str]) -> list[str]:
+    """Return the keys of a body that vLLM's class of the route does not know; none where it has no class."""
+    known = _known(app, route)
+    return [key for key in keys if key not in known] if known else []
+
+
+@functools.lru_cache(64)
+def _known(app: Any, route: str) -> frozenset[str]:
+    for one in getattr(app, "routes", ()):
+        body = getattr(one, "body_field", None) if getattr(one, "path", "") == route else None
+        fields = getattr(body.field_info.annotation, "model_fields", None) if body else None
+        if fields:
+            return frozenset((*fields, *(field.alias for field in fields.values() if field.alias)))
+    return frozenset()
 
 
 def value_of(text: bytes | str) -> Any:

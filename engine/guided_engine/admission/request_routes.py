@@ -5,11 +5,6 @@ from typing import Final, NamedTuple
 
 NO_TOOLS: Final = "only /v1/chat/completions, /v1/responses and /v1/messages have tools"
 ARGUMENTS: Final = "vllm_xargs"  # where routes take what vLLM gives to plugins, unless they say otherwise
-# The keys of bodies that grammars come from.
-HOLDERS: Final = (
-    *("structured_outputs", "response_format", "text", "output_config", "sampling_params"),
-    *("tools", "tool_choice"),
-)
 
 
 class Tools(NamedTuple):
@@ -72,6 +67,9 @@ ROUTES: Final[Mapping[str, Route]] = {
         'sampling_params: {"structured_outputs": {"KIND": ...}}',
         arguments="sampling_params.extra_args",
     ),
-    # It takes no constraint at all.
-    "/generative_scoring": Route((), f"{_OPENAI.write} on /v1/chat/completions"),
 }
+# The keys of bodies that grammars come from.
+HOLDERS: Final = (
+    *dict.fromkeys(path.partition(".")[0] for route in ROUTES.values() for path in route.read),
+    *("tools", "tool_choice"),
+)

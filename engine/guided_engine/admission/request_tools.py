@@ -9,16 +9,36 @@ from typing import Any, Final
 
 from guided_contract.errors import GuidedError
 from guided_engine.admission.request_body import fault, invalid
-from guided_engine.admission.request_routes import NO_TOOLS, ROUTES, Route, Tools
+from guided_engine.admission.request_routes import NO_TOOLS, Route, Tools
 
 # What stands beside a function's holder though it belongs inside.
 _MISPLACED: Final = ("strict", "parameters", "input_schema")
 
 
-def first(route: str, body: Mapping[str, Any]) -> GuidedError | None:
-    """Return what is wrong with the tools of a request, or with the call it forces; None: nothing is."""
-    known = ROUTES.get(route)
-    return None if known is None else next(_faults(known, body), None)
+def faults(route: Route, body: Mapping[str, Any]) -> Iterator[GuidedError]:
+    """Yield what is wrong with the tools of a request, and with the call it forces."""
+    form = route.tools
+    if form is None:
+        if is_strict(body):
+            yield fault("tools", f"they are not supported here: {NO_TOOLS}")
+        return
+    for number, tool in enumerate(_listed(body) if form.holder else ()):
+        yield from _of_holder(form, f"tools[{number}]", tool)
+    forced = is_forced(body)
+    is_enforced = forced or is_strict(body)
+    names: set[Any] = set()
+    for path, function in functions(form, body):
+        name = function.get("name")
+        if not isinstance(name, str) or not name or json.dumps(name, ensure_ascii=False) != f'"{name}"':
+            message = "a tool's name is a string, not empty, without quotes, backslashes and controls"
+            yield invalid(f"{path}.name", message)
+        if is_enforced:  # vLLM's parsers would write a strict tool's free namesake beside it
+            if name in names:
+                yield invalid(f"{path}.name", "another tool of the request has this name")
+            names.add(name)
+    if forced and body.get("structured_outputs") is not None:
+        message = "only one constraint is possible, not a forced call (tool_choice) and structured_outputs"
+        yield fault("structured_outputs", message)
 
 
 def is_forced(body: Mapping[str, Any]) -> bool:
@@ -43,31 +63,6 @@ def functions(form: Tools, body: Mapping[str, Any]) -> Iterator[tuple[str, dict[
             function = tool.get(form.holder) if form.holder else tool
             if isinstance(function, dict):
                 yield f"tools[{number}]{'.' if form.holder else ''}{form.holder}", function
-
-
-def _faults(route: Route, body: Mapping[str, Any]) -> Iterator[GuidedError]:
-    form = route.tools
-    if form is None:
-        if is_strict(body):
-            yield fault("tools", f"they are not supported here: {NO_TOOLS}")
-        return
-    for number, tool in enumerate(_listed(body) if form.holder else ()):
-        yield from _of_holder(form, f"tools[{number}]", tool)
-    forced = is_forced(body)
-    is_enforced = forced or is_strict(body)
-    names: set[Any] = set()
-    for path, function in functions(form, body):
-        name = function.get("name")
-        if not isinstance(name, str) or not name or json.dumps(name, ensure_ascii=False) != f'"{name}"':
-            message = "a tool's name is a string, not empty, without quotes, backslashes and controls"
-            yield invalid(f"{path}.name", message)
-        if is_enforced:  # vLLM's parsers would write a strict tool's free namesake beside it
-            if name in names:
-                yield invalid(f"{path}.name", "another tool of the request has this name")
-            names.add(name)
-    if forced and body.get("structured_outputs") is not None:
-        message = "only one constraint is possible, not a forced call (tool_choice) and structured_outputs"
-        yield fault("structured_outputs", message)
 
 
 def _of_holder(form: Tools, path: str, tool: Any) -> Iterator[GuidedError]:

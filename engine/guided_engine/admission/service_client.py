@@ -4,60 +4,49 @@ import asyncio
 import contextlib
 import functools
 import itertools
-import weakref
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias, TypeVar
 
 from guided_contract import wire
 from guided_contract.errors import ErrorCode, GuidedError
 from guided_contract.trace_context import TraceContext
-from guided_engine.admission import trace
-from guided_engine.admission.constraints import Constraint, NamedGrammar
+from guided_engine.admission.constraints import Constraint
 from guided_engine.admission.service_connection import ServiceConnection
 
 # A restarted service is back in under a second; longer than this is an outage that the caller should see.
 SERVICE_WAIT_S: Final = 5.0
 RETRY_AFTER_S: Final = 2.0
-_RESTARTED: Final = "the grammar service has restarted; retry"
+_RESTARTED: Final = wire.Refused(
+    id=0,
+    code=ErrorCode.GRAMMAR_SERVICE_UNAVAILABLE,
+    message="the grammar service has restarted; retry",
+    retry_after_s=RETRY_AFTER_S,
+)
 # The service keeps to a grammar's deadline itself, twice where a worker crashed, and may have a queue
 # before it. Beyond that it hangs.
 _ANSWER_MARGIN_S: Final = 15.0
 
-_Proof: TypeAlias = asyncio.Future[wire.Backend]
+_T = TypeVar("_T")
+# What the service says to a Prepare, in its order: Prepared, and Proven where it was not; or Refused.
+_Answers: TypeAlias = asyncio.Queue[wire.Prepared | wire.Proven | wire.Refused]
 
 
 @dataclass(slots=True)
 class Lease:
     """A prepared grammar, kept on the ranks until `release`, of which more calls than one do nothing.
 
-    `constraint`: what it was asked for as; `unenforced`: as in wire.Prepared; `proof`: its verdict to come,
-    None once it is proven.
+    `constraint`: what it was asked for as; `unenforced`: as in wire.Prepared; `proof`: where its
+    verdict comes, None once it is proven.
     """
 
     key: str
     backend: wire.Backend
     constraint: Constraint
     unenforced: list[str]
-    proof: _Proof | None
+    proof: _Answers | None
     release: Callable[[], None]
-
-
-class _Question:
-    """A Prepare that was sent, and what is to be answered: it is prepared, and it is proven."""
-
-    def __init__(self) -> None:
-        loop = asyncio.get_running_loop()
-        self.prepared: asyncio.Future[wire.Prepared] = loop.create_future()
-        self.proof: _Proof = loop.create_future()
-
-    def fail(self, error: Exception) -> None:
-        """End whatever is not answered."""
-        for answer in (self.prepared, self.proof):
-            if not answer.done():
-                answer.set_exception(error)
-                answer.exception()  # seen, also where nobody waits for it any more
 
 
 class GrammarClient:
@@ -69,24 +58,13 @@ class GrammarClient:
         The service's socket.
     hello
         Makes the introduction of an API server.
-    service_wait_s
-        How long a request waits for a service that is away.
     """
 
-    def __init__(
-        self,
-        path: Path,
-        hello: Callable[[], wire.Hello],
-        *,
-        service_wait_s: float = SERVICE_WAIT_S,
-    ) -> None:
-        self._engines: weakref.WeakKeyDictionary[Any, Callable[[Any, wire.End], None]] = (
-            weakref.WeakKeyDictionary()
-        )
-        self._service_wait_s = service_wait_s
+    def __init__(self, path: Path, hello: Callable[[], wire.Hello]) -> None:
+        self.end: Callable[[wire.End], None] | None = None  # called for each request that is to end
         self._connection = ServiceConnection(path, hello, self._received, self._lost)
-        # By their ids, on this connection: from Prepare to its refusal or our Release.
-        self._questions: dict[int, _Question] = {}
+        # By their ids, on this connection: from Prepare to our Release.
+        self._questions: dict[int, _Answers] = {}
         self._ids = itertools.count(1)
         self._task: asyncio.Task[None] | None = None
 
@@ -95,16 +73,7 @@ class GrammarClient:
         if self._task is None or self._task.done():
             self._task = asyncio.get_running_loop().create_task(self._connection.run())
 
-    def serve(self, engine: Any, end: Callable[[Any, wire.End], None]) -> None:
-        """Have `end(engine, message)` called for each request that is to end with an error, by its core's id.
-
-        As long as the engine lives; a second call for it changes nothing.
-        """
-        self._engines[engine] = end
-
-    async def prepare(
-        self, asked: Constraint | NamedGrammar, timeout_s: float, span: TraceContext | None
-    ) -> Lease:
+    async def prepare(self, asked: Constraint, timeout_s: float, span: TraceContext | None) -> Lease:
         """Have a grammar compiled and loaded on every rank; it may not be proven yet: see `prove`.
 
         Cancelling this cancels the preparation.
@@ -115,28 +84,27 @@ class GrammarClient:
             The service refused it, or does not answer, or has restarted (grammar_service_unavailable).
         """
         self.start()
-        async with _within(self._service_wait_s, "cannot be reached"):
+        async with _within(SERVICE_WAIT_S, "cannot be reached"):
             await self._connection.established.wait()
-        fields = asked._asdict() | asked.options._asdict()
-        del fields["options"]
-        message = wire.Prepare(id=next(self._ids), timeout_s=timeout_s, **trace.carried(span), **fields)
-        question = self._questions[message.id] = _Question()
+        carried = {} if span is None else span.carried
+        message = wire.Prepare(id=next(self._ids), timeout_s=timeout_s, **carried, **asked._asdict())
+        answers: _Answers = asyncio.Queue()
+        self._questions[message.id] = answers
         release = functools.partial(self._release, message.id)
         try:
             if not self._connection.send(message):
-                question.fail(_unavailable(_RESTARTED))  # between its setting and our waking
-            async with _answered_within(timeout_s):
-                prepared = await question.prepared
-            constraint = _constraint(asked, prepared)
-        except wire.WireError as error:
-            del self._questions[message.id]
-            raise GuidedError(ErrorCode.GRAMMAR_TOO_LARGE, str(error)) from error
-        except BaseException:
+                answers.put_nowait(_RESTARTED)  # between its setting and our waking
+            prepared = await _answer(answers, timeout_s, wire.Prepared)
+        except BaseException as error:
             # Perhaps in the same moment as the answer came: then there is a lease, and nobody to hold it.
             release()
+            if isinstance(error, wire.WireError):
+                raise GuidedError(ErrorCode.GRAMMAR_TOO_LARGE, str(error)) from error
             raise
-        proof = None if prepared.is_proven else question.proof
-        return Lease(prepared.key, prepared.backend, constraint, prepared.unenforced, proof, release)
+        if asked.name is not None:
+            asked = asked._replace(kind=prepared.kind or "json", spec=prepared.spec)
+        proof = None if prepared.is_proven else answers
+        return Lease(prepared.key, prepared.backend, asked, prepared.unenforced, proof, release)
 
     async def prove(self, lease: Lease, timeout_s: float) -> None:
         """Wait until a lease's grammar is proven; its `backend` may be another from then on.
@@ -147,47 +115,37 @@ class GrammarClient:
             As `prepare`.
         """
         if lease.proof is not None:
-            async with _answered_within(timeout_s):
-                lease.backend = await asyncio.shield(lease.proof)
+            lease.backend = (await _answer(lease.proof, timeout_s, wire.Proven)).backend
             lease.proof = None
 
     def _release(self, number: int) -> None:
-        # A service that has refused it, or restarted, knows nothing of it.
+        # One that has refused it takes no notice; one that has restarted knows nothing of it.
         if self._questions.pop(number, None) is not None:
             self._connection.send(wire.Release(id=number))
 
     def _received(self, message: wire.ServiceMessage) -> None:
-        if isinstance(message, wire.End):
-            for engine, end in list(self._engines.items()):
-                end(engine, message)
-        if not isinstance(message, wire.Prepared | wire.Proven | wire.Refused):
-            return
-        question = self._questions.get(message.id)
-        if question is None:
-            return  # it crossed our Release, which ends the lease as well
         match message:
-            case wire.Prepared():
-                if not question.prepared.done():
-                    question.prepared.set_result(message)
-            case wire.Proven():
-                question.proof.set_result(message.backend)
-            case wire.Refused():
-                if not question.prepared.done():
-                    del self._questions[message.id]
-                question.fail(_refusal(message))
+            case wire.End() if self.end is not None:
+                self.end(message)
+            case wire.Prepared() | wire.Proven() | wire.Refused() if message.id in self._questions:
+                self._questions[message.id].put_nowait(message)
+            case _:
+                pass  # an answer that crossed our Release, which ends the lease as well
 
     def _lost(self) -> None:
         questions, self._questions = self._questions, {}
-        for question in questions.values():
-            question.fail(_unavailable(_RESTARTED))
+        for answers in questions.values():
+            answers.put_nowait(_RESTARTED)
 
 
-def _constraint(asked: Constraint | NamedGrammar, prepared: wire.Prepared) -> Constraint:
-    if isinstance(asked, Constraint):
-        return asked
-    if prepared.kind is None:
-        raise _unavailable("the grammar service did not resolve the name of the grammar")
-    return Constraint(prepared.kind, prepared.spec, asked.options)
+async def _answer(answers: _Answers, timeout_s: float, kind: type[_T]) -> _T:
+    """Return the service's next answer, which is of that kind, unless it refuses or is late."""
+    async with _within(2 * timeout_s + _ANSWER_MARGIN_S, "does not answer"):
+        answer = await answers.get()
+    if isinstance(answer, kind):
+        return answer
+    refused = answer if isinstance(answer, wire.Refused) else _RESTARTED
+    raise GuidedError(refused.code, refused.message, path=refused.path, retry_after_s=refused.retry_after_s)
 
 
 @contextlib.asynccontextmanager
@@ -199,18 +157,5 @@ async def _within(seconds: float, otherwise: str) -> AsyncIterator[None]:
         raise _unavailable(f"the grammar service {otherwise}") from error
 
 
-def _answered_within(timeout_s: float) -> contextlib.AbstractAsyncContextManager[None]:
-    """Refuse what the service does not answer in its time for a grammar."""
-    return _within(2 * timeout_s + _ANSWER_MARGIN_S, "does not answer")
-
-
 def _unavailable(message: str) -> GuidedError:
     return GuidedError(ErrorCode.GRAMMAR_SERVICE_UNAVAILABLE, message, retry_after_s=RETRY_AFTER_S)
-
-
-def _refusal(message: wire.Refused) -> GuidedError:
-    try:
-        code = ErrorCode(message.code)
-    except ValueError:
-        return _unavailable(f"the grammar service refused with an unknown code {message.code!r}")
-    return GuidedError(code, message.message, path=message.path, retry_after_s=message.retry_after_s)

@@ -10,9 +10,7 @@ from guided_contract import wire
 
 _log = logging.getLogger("guided_engine")
 
-_BACKOFF_S: Final = (0.05, 0.1, 0.2, 0.4, 0.8, 1.0)  # the service restarts in under a second
-# What keeps a peer waiting so long is no service of ours.
-_WELCOME_TIMEOUT_S: Final = 5.0
+_RETRY_S: Final = 0.1  # the service restarts in under a second
 
 Receiver = Callable[[wire.ServiceMessage], None]
 
@@ -52,19 +50,15 @@ class ServiceConnection:
 
     async def run(self) -> None:
         """Connect and read, again and again, until cancelled."""
-        attempt = 0
         while True:
             try:
                 await self._serve()
-            except (OSError, EOFError, TimeoutError, wire.WireError) as error:
-                if lost := self.established.is_set():
-                    attempt = 0
-                level = logging.WARNING if lost else logging.DEBUG
+            except (OSError, EOFError, wire.WireError) as error:
+                level = logging.WARNING if self.established.is_set() else logging.DEBUG
                 _log.log(level, "guidedmodel: no connection to the grammar service: %r", error)
             finally:
                 self._drop()
-            await asyncio.sleep(_BACKOFF_S[min(attempt, len(_BACKOFF_S) - 1)])
-            attempt += 1
+            await asyncio.sleep(_RETRY_S)
 
     def send(self, message: wire.Message) -> bool:
         """Queue a message on the established connection; False: there is none any more, and it is lost.
@@ -83,8 +77,7 @@ class ServiceConnection:
     async def _serve(self) -> NoReturn:
         reader, self._writer = await asyncio.open_unix_connection(str(self._path))
         self._writer.write(wire.frame(self._hello()))
-        async with asyncio.timeout(_WELCOME_TIMEOUT_S):
-            welcome = wire.decode_service_message(await wire.read(reader))
+        welcome = wire.decode_service_message(await wire.read(reader))
         if not isinstance(welcome, wire.Welcome):
             raise wire.WireError(f"expected Welcome, got {type(welcome).__name__}")
         self.established.set()

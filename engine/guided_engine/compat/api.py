@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from guided_contract.config import PodConfig
 from guided_contract.errors import ErrorCode, GuidedError
-from guided_engine.admission import identifiers
+from guided_engine.admission import headers
 from guided_engine.admission.constraints import asks_for_grammar
 from guided_engine.admission.gate import Admitted, Gate, process_gate
 from guided_engine.compat import api_reasoning
@@ -42,7 +42,7 @@ def _admitting(add_request: AddRequest) -> AddRequest:
                 ErrorCode.REQUEST_NOT_ADMITTED, "guided decoding is not supported for streaming input"
             )
             raise GuidedRequestError(error)
-        identifiers.called(request_id)
+        headers.called(request_id)
         try:
             admitted = await gate.admit(
                 params.structured_outputs,
@@ -52,7 +52,7 @@ def _admitting(add_request: AddRequest) -> AddRequest:
             )
         except GuidedError as error:
             raise GuidedRequestError(error) from error
-        gate.client.serve(self, end)
+        gate.client.end = functools.partial(end, self)
         kwargs |= admitted.reasoning(kwargs)
 
         async def add() -> Any:

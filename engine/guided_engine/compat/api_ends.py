@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Final
 from guided_contract import wire
 from guided_contract.config import PodConfig
 from guided_contract.errors import ErrorCode, GuidedError
-from guided_engine.admission.exchange import SequenceEnd
 from guided_engine.ledger import LedgerEntry
 
 if TYPE_CHECKING:
@@ -85,19 +84,6 @@ def _fail(state: Any, error: GuidedError) -> None:
     state.queue.put(GuidedRequestError(error))
 
 
-def _note_end(state: Any, output: Any, *, failed: bool) -> None:
-    """Note how a sequence ended. vLLM's reason is none where it found a stop string after the engine."""
-    admitted: Admitted | None = getattr(state.queue, ADMITTED, None)
-    if admitted is None or state.detokenizer is None:
-        return
-    said = output.finish_reason
-    reason = (
-        "error" if failed else str(said) if said is not None else "length" if admitted.is_chat else "stop"
-    )
-    generated = state.detokenizer.num_output_tokens()
-    admitted.ends[state.request_index] = SequenceEnd(reason, state.prompt_len, generated)
-
-
 def end(llm: Any, message: wire.End) -> None:
     """End a request that is this engine's, with its siblings of n > 1, on the sidecar's word."""
     state = llm.output_processor.request_states.get(message.request_id)
@@ -125,18 +111,14 @@ def _failing(process_outputs: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(process_outputs)
     def failing(self: Any, engine_core_outputs: list[Any], *args: Any, **kwargs: Any) -> Any:
         failed = []
-        states = [self.request_states.get(output.request_id) for output in engine_core_outputs]
-        for output, state in zip(engine_core_outputs, states, strict=True):
-            code = code_of(output)
+        for output in engine_core_outputs:
+            code, state = code_of(output), self.request_states.get(output.request_id)
             if code is not None and state is not None and state.queue is not None:
                 # First: an exception in the collector keeps what upstream makes of the same output out.
                 _fail(state, GuidedError(code))
                 if state.parent_req is not None:
                     failed.append(state.parent_req.request_id)
         processed = process_outputs(self, engine_core_outputs, *args, **kwargs)
-        for output, state in zip(engine_core_outputs, states, strict=True):
-            if state is not None and output.request_id not in self.request_states:
-                _note_end(state, output, failed=code_of(output) is not None)
         if failed:
             # Siblings of n > 1: nobody reads them any more.
             processed.reqs_to_abort.extend(self.abort_requests(failed, internal=True))

@@ -122,9 +122,6 @@ class SocketServer:
             raise WireError(f"{hello.role} of node {hello.node} does not belong on this socket")
         peer = Peer(hello, writer, self._settings.max_unsent_bytes)
         peer.send(Welcome())
-        if hello.protocol != wire.PROTOCOL:
-            await writer.drain()
-            raise WireError(f"{hello.role} speaks protocol {hello.protocol}, not {wire.PROTOCOL}")
         session = self._welcome(peer)
         self.peers.append(peer)
         try:

@@ -199,7 +199,7 @@ class SilentSession:
 def _refused(number: int, error: GuidedError) -> Refused:
     return Refused(
         id=number,
-        code=error.code.value,
+        code=error.code,
         message=error.message,
         path=error.path,
         retry_after_s=error.retry_after_s,

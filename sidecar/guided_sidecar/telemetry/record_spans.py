@@ -18,6 +18,7 @@ from guided_sidecar.telemetry.metrics import DECODE_COUNTS
 _CODES: Final = frozenset(code.value for code in ErrorCode)
 _MOST_REMEMBERED: Final = 1024  # a request ends, and all ranks tell of it, within seconds
 _CLIENT_GONE: Final = 499
+_METHOD: Final = "POST"  # of all that generates
 # Routes of which the conventions know what they do; the others have no gen_ai.* attributes.
 _OPERATIONS: Final[Mapping[str, str]] = {
     "/v1/completions": "text_completion",
@@ -63,7 +64,7 @@ def make_request(tracer: Tracer, record: HttpRequest, own: SpanContext, below: C
     conventions leave 4xx unset for want of knowledge about the request, and here it is known that the
     caller did not get what was asked for.
     """
-    name, told = f"{record.method} {record.route}", request_attributes(record)
+    name, told = f"{_METHOD} {record.route}", request_attributes(record)
     with spans.called(own):
         span = tracer.start_span(name, below, SpanKind.SERVER, told, start_time=record.start_ns)
     error_code = record.error_code or (str(record.status) if record.status >= _CLIENT_GONE else "")
@@ -76,13 +77,11 @@ def request_attributes(record: HttpRequest) -> dict[str, AttributeValue]:
     https://opentelemetry.io/docs/specs/semconv/http/http-spans/ and gen-ai/gen-ai-spans/, of SCHEMA_URL.
     """
     told: dict[str, AttributeValue | None] = {
-        "http.request.method": record.method,
+        "http.request.method": _METHOD,
         "http.route": record.route,
         "http.response.status_code": record.status,
         "url.path": record.route,
         "url.scheme": record.scheme,
-        "server.address": record.server_address,
-        "server.port": record.server_port,
         "guidedmodel.stream": record.stream,
         c.GRAMMAR_KIND: record.kind,
         c.GRAMMAR_KEY: record.grammar_key,
@@ -93,9 +92,6 @@ def request_attributes(record: HttpRequest) -> dict[str, AttributeValue]:
             "gen_ai.provider.name": "vllm",  # the conventions name none that everybody runs themselves
             "gen_ai.request.model": record.model,
             "gen_ai.output.type": _OUTPUTS.get(record.kind or ""),
-            "gen_ai.response.finish_reasons": record.finish_reasons or None,
-            "gen_ai.usage.input_tokens": record.input_tokens,
-            "gen_ai.usage.output_tokens": record.output_tokens,
         }
     return {name: value for name, value in told.items() if value is not None}
 

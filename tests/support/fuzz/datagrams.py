@@ -48,7 +48,6 @@ def seeds() -> list[bytes]:
         parent_span_id="00f067aa0ba902b7",
         start_ns=1,
         end_ns=2,
-        method="POST",
         route="/v1/completions",
         status=200,
         kind="json",
