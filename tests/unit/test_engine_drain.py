@@ -13,7 +13,7 @@ import uvicorn
 from guided_contract import wire
 from guided_contract.config import DrainConfig, PodConfig
 from guided_engine import ledger
-from guided_engine.admission import middleware
+from guided_engine.admission import draining, middleware
 from guided_engine.admission.gate import Gate
 from guided_engine.admission.service_client import GrammarClient
 from guided_engine.launcher import drain
@@ -23,6 +23,7 @@ from support.collectors import eventually
 from support.played import played
 
 LAG_S = 0.2
+IDLE_S = 1.0
 TABLE = """\
   sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
    0: 00000000:1F40 00000000:0000 0A 00000000:00000000 00:00000000 00000000  1000        0 1 1 0 100 0 0 10 0
@@ -88,6 +89,8 @@ class Server:
         client = GrammarClient(self.pod.service_socket, lambda: wire.Hello(role="api", pid=1, boot="b"))
         gate = Gate(self.pod, client, Telemetry(self.pod.telemetry_socket))
         monkeypatch.setattr(middleware, "process_gate", lambda: gate)
+        monkeypatch.setattr(draining, "_LOOK_S", 0.02)
+        monkeypatch.setattr(draining, "_IDLE_S", IDLE_S)
         monkeypatch.setattr(ledger, "applied", lambda: [wire.Patch(name="admission", state="Skipped")])
         self.app = middleware.AdmissionMiddleware(self._answer)
         self.state = type("State", (), {})()
@@ -146,6 +149,8 @@ async def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterat
     yield made
     made.server.should_exit = True
     await serving
+    if made.app._closing is not None:
+        made.app._closing.cancel()
 
 
 async def test_a_draining_server_answers_and_says_good_bye(server: Server) -> None:
@@ -156,3 +161,28 @@ async def test_a_draining_server_answers_and_says_good_bye(server: Server) -> No
         assert await client.is_closed(5)
     async with server.connection() as late:
         assert b"connection: close" in await late.ask("/anything")
+
+
+async def test_a_draining_server_closes_what_clients_have_long_given_up(server: Server) -> None:
+    async with server.connection() as used, server.connection() as unused:
+        await used.ask()
+        server.pod.draining_file.touch()
+        assert not await unused.is_closed(IDLE_S / 2)
+        assert await unused.is_closed(5)
+        assert await used.is_closed(5)
+
+
+async def test_a_connection_just_made_is_left_the_time_to_ask(server: Server) -> None:
+    """Also late in a drain: proxies may be late, and a client slow between connecting and asking."""
+    server.pod.draining_file.touch()
+    await asyncio.sleep(IDLE_S + LAG_S)
+    async with server.connection() as late:
+        assert not await late.is_closed(IDLE_S / 2)
+        await late.ask()
+
+
+async def test_idle_connections_stay_while_nothing_drains(server: Server) -> None:
+    async with server.connection() as used, server.connection() as unused:
+        await used.ask()
+        assert not await unused.is_closed(3 * LAG_S)
+        await used.ask()

@@ -1,5 +1,6 @@
 """The ASGI middleware that vLLM loads by `--middleware`: the HTTP span, and real statuses for refusals."""
 
+import asyncio
 from typing import Any
 
 from starlette.requests import Request
@@ -10,6 +11,7 @@ from guided_contract.errors import GuidedError
 from guided_contract.records import MOST_NAME
 from guided_engine.admission import (
     client_paths,
+    draining,
     error_responses,
     headers,
     request_body,
@@ -34,6 +36,7 @@ class AdmissionMiddleware:
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
         self._gate = process_gate()
+        self._closing: asyncio.Task[None] | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one ASGI scope."""
@@ -41,8 +44,12 @@ class AdmissionMiddleware:
             await self._app(scope, receive, send)
             return
         pod = self._gate.config
-        if scope["type"] == "lifespan" and self._gate.active:
-            self._gate.client.start()
+        if scope["type"] == "lifespan":
+            if self._gate.active:
+                self._gate.client.start()
+            if pod.drain is not None:
+                closing = draining.close_idle(scope["app"], pod, pod.drain.endpoint_lag_s)
+                self._closing = asyncio.create_task(closing)
         elif scope["type"] == "http" and pod.drain is not None:
             send = headers.closing_connections(send, pod)
         # As starlette's routes match: `$` also before a line's end.
