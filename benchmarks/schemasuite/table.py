@@ -43,7 +43,7 @@ Each schema is first written in one normal form (`sidecar/guided_sidecar/grammar
 what becomes what), which both libraries then read alike: `make fuzz-schemas` draws compositions of all
 keywords and compares.
 
-- **Enforced**: `$ref`; `oneOf` whose branches are plainly apart: by their types or
+- **Enforced**: `$ref` that is `#` or a path, `#/...`; `oneOf` whose branches are plainly apart: by their types or
   listed values or those of a property that both require, by a name that one requires and the other,
   closed, has not, or by names that each requires and the other does not; `dependent*`;
   `propertyNames` that is a pattern, a length or a list (beside
@@ -61,7 +61,8 @@ keywords and compares.
   `qwen3_json`, `llama3_json`, `llama4_json` and `longcat`, and forced ones of `deepseek_v3`,
   `deepseek_v31` and `plamo3`). In tools of the parsers that [routes](routes.md#tools) lists for xgrammar,
   what that enforces of all this.
-- **Refused**, with the path: `$dynamicRef`, `$recursiveRef`, `contains`, `not` (but `not: {}`), `if`
+- **Refused**, with the path: a `$ref` by an anchor or an address, or in a part that has an address of its own
+  (`$id`), `$dynamicRef`, `$recursiveRef`, `unevaluatedItems` and `unevaluatedProperties`, `contains`, `not` (but `not: {}`), `if`
   with `then` or `else`, a branch of `oneOf` that may overlap another, `uniqueItems` over objects, arrays
   and anything, beside another schema of the array, of further names beside named ones, or in a schema with a
   property whose name has characters that are not printable, lookbehind and `\\b`, bounds beyond 2^53 (of

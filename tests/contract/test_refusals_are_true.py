@@ -101,8 +101,6 @@ PATHS: list[tuple[Any, str]] = [
     ({"$schema": DRAFT_7, "type": "array", "items": [{}], "additionalItems": {"not": {"pattern": r"\ba"}}},
      "$.additionalItems.not"),
     ({"$schema": DRAFT_7, "type": "array", "items": [BOUNDARY, {"$ref": "#/items/0"}]}, "$.items[0].pattern"),
-    ({"type": "array", "unevaluatedItems": BOUNDARY}, "$.unevaluatedItems.pattern"),
-    ({**OBJECT, "unevaluatedProperties": BOUNDARY}, "$.unevaluatedProperties.pattern"),
     ({"$schema": DRAFT_4, "type": "number", "maximum": 1, "minimum": 1, "exclusiveMinimum": True},
      "$.maximum"),
     ({"type": "string", "format": "date", "maxLength": 5}, "$.format"),
