@@ -34,7 +34,7 @@ class References:
             It names nothing in the schema, or no schema; with the path.
         """
         if not isinstance(reference, str) or not (reference == "#" or reference.startswith("#/")):
-            reason = f"{shown(reference)} is not supported: a reference is `#` or a path, `#/...`"
+            reason = f"{shown(reference)} is no path, `#/...`: other references are not fetched"
             raise unsupported(path, reason)
         try:
             found = subschemas.referred(self._root, reference)
