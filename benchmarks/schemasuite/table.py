@@ -43,29 +43,29 @@ Each schema is first written in one normal form (`sidecar/guided_sidecar/grammar
 what becomes what), which both libraries then read alike: `make fuzz-schemas` draws compositions of all
 keywords and compares.
 
-- **Enforced**: `$ref`; `oneOf` whose branches are plainly apart: by their types or
-  listed values or those of a property that both require, by a name that one requires and the other,
-  closed, has not, or by names that each requires and the other does not; `dependent*`;
-  `propertyNames` that is a pattern, a length or a list (beside
-  `patternProperties` a list alone); `minProperties` and `maxProperties`, but above
-  1 where names are open or nothing is said of further ones, or beside `patternProperties` and optional
-  properties; `enum` and `const`
-  beside any other keyword; a pattern means a match anywhere in the text, unless it has anchors, with
-  what ECMA-262 has in `.`, `\\s`, `\\w` and `\\d`, and lookahead anywhere in it, as far as that can be
-  written without; of the formats `date`, `time` and `date-time` (RFC 3339 with capital letters; days
-  that the month has, no leap seconds), `duration`, `email`, `hostname`, `ipv4`, `ipv6`, `json-pointer`,
-  `regex`, `relative-json-pointer`, `uri`, `uri-reference`, `uri-template` and `uuid`, and in ASCII alone
-  `idn-email`, `idn-hostname`, `iri` and `iri-reference`; `uniqueItems` over an enum
-  of few values, and over strings without `maxLength`, `format` or `pattern` and numbers without bounds,
-  `null` and booleans beside them (in tools where the text alone tells where a value begins: of `hermes`,
-  `qwen3_json`, `llama3_json`, `llama4_json` and `longcat`, and forced ones of `deepseek_v3`,
-  `deepseek_v31` and `plamo3`). In tools of the parsers that [routes](routes.md#tools) lists for xgrammar,
-  what that enforces of all this.
-- **Refused**, with the path: `$dynamicRef`, `$recursiveRef`, `contains`, `not` (but `not: {}`), `if`
-  with `then` or `else`, a branch of `oneOf` that may overlap another, `uniqueItems` over objects, arrays
-  and anything, beside another schema of the array, of further names beside named ones, or in a schema with a
-  property whose name has characters that are not printable, lookbehind and `\\b`, bounds beyond 2^53 (of
-  integers 2^63) that leave nothing else, and values that both libraries round.
+- **Enforced**: `$ref` that is `#` or a path, `#/...`; `oneOf` whose branches are plainly apart: by their
+  types or listed values or those of a property that both require, by a name that one requires and the
+  other, closed, has not, or by names that each requires and the other does not; `dependent*`;
+  `propertyNames` that is a pattern, a length or a list (beside `patternProperties` a list alone);
+  `minProperties` and `maxProperties`, but above 1 where names are open or nothing is said of further ones,
+  or beside `patternProperties` and optional properties; `enum` and `const` beside any other keyword; a
+  pattern means a match anywhere in the text, unless it has anchors, with what ECMA-262 has in `.`, `\\s`,
+  `\\w` and `\\d`, and lookahead anywhere in it, as far as that can be written without; of the formats
+  `date`, `time` and `date-time` (RFC 3339 with capital letters; days that the month has, no leap seconds),
+  `duration`, `email`, `hostname`, `ipv4`, `ipv6`, `json-pointer`, `regex`, `relative-json-pointer`, `uri`,
+  `uri-reference`, `uri-template` and `uuid`, and in ASCII alone `idn-email`, `idn-hostname`, `iri` and
+  `iri-reference`; `uniqueItems` over an enum of few values, and over strings without `maxLength`, `format`
+  or `pattern` and numbers without bounds, `null` and booleans beside them (in tools where the text alone
+  tells where a value begins: of `hermes`, `qwen3_json`, `llama3_json`, `llama4_json` and `longcat`, and
+  forced ones of `deepseek_v3`, `deepseek_v31` and `plamo3`). In tools of the parsers that
+  [routes](routes.md#tools) lists for xgrammar, what that enforces of all this.
+- **Refused**, with the path: a `$ref` by an anchor or an address, or in a part that has an address of its
+  own (`$id`), `$dynamicRef`, `$recursiveRef`, `unevaluatedItems` and `unevaluatedProperties`, `contains`,
+  `not` (but `not: {}`), `if` with `then` or `else`, a branch of `oneOf` that may overlap another,
+  `uniqueItems` over objects, arrays and anything, beside another schema of the array, of further names
+  beside named ones, or in a schema with a property whose name has characters that are not printable,
+  lookbehind and `\\b`, bounds beyond 2^53 (of integers 2^63) that leave nothing else, and values that both
+  libraries round.
 - **Too many**: an object of more than about 400 optional properties, or as many alternatives at one place.
 - **Annotations**, which change nothing: unknown keywords and formats, keywords of a later draft than
   the schema's, and keywords about other types than `type` names.

@@ -110,7 +110,7 @@ SCHEMAS: list[tuple[Any, str, str]] = [
     ({"type": "string", "format": "date", "maxLength": 5}, DEAD_END, "$.format"),
     ({"allOf": [text("^a+$"), text("^b+$")]}, DEAD_END, "$.allOf[0].pattern"),
     ({"const": 1, "type": "string"}, DEAD_END, "$.const"),
-    ({"enum": ["2021-02-29", "x"], "format": "date"}, DEAD_END, "$.enum"),
+    ({"enum": ["2021-02-29", "x"], "format": "date"}, DEAD_END, "$.format"),
     ({**of(a={}), "required": ["a", "b"], "additionalProperties": False}, DEAD_END, "$.required"),
 ]
 OTHERS: list[tuple[str, str, str]] = [

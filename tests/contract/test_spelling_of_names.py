@@ -21,7 +21,6 @@ SCHEMAS: dict[str, dict[str, Any]] = {
     "escapes in a name": {**OPEN, "properties": {"d": INT, 'd"': INT, "d\\": INT, "d\n": INT}},
     "letters in a name": {**OPEN, "properties": {"d": INT, "é": INT, "日本": INT, "\x7f": INT}},
     "below": {**OBJECT, "properties": {"x": {**OPEN, "properties": {"d": INT}}}},
-    "unevaluated": {**OBJECT, "properties": {"d": INT}, "unevaluatedProperties": {"type": "string"}},
     "required alone": {**OBJECT, "required": ["d"], "additionalProperties": INT},
     "pattern": {**OPEN, "patternProperties": {"^d": INT}},
     "beginnings": {**OPEN, "properties": {"e": {}}, "patternProperties": {"^d": INT}},

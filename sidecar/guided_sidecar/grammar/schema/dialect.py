@@ -8,9 +8,12 @@ the other, and a format that one of them does not know was a refusal.
 import re
 from typing import Any, Final
 
+import jsonschema
+
 from guided_grammar.json_schema.keywords import KEYWORDS, OF_TYPE
 from guided_grammar.json_schema.subschemas import JsonPath
 from guided_sidecar.grammar.schema import formats
+from guided_sidecar.grammar.schema.disjoint import text
 from guided_sidecar.grammar.schema.faults import unsupported
 from guided_sidecar.grammar.schema.origins import Said
 
@@ -27,10 +30,6 @@ _FORMER: Final = ("$recursiveRef", _NEWEST)  # which knows it no more
 # What a library's own keywords do, a client must not: they switch its checks off.
 PRIVATE: Final = "x-guidance"
 _COUNT: Final = re.compile("(?:min|max)[A-Z]")  # begins the keywords that bound one
-# What these evaluate in the same object or array is no concern of `additionalProperties` and `items`.
-_IN_PLACE: Final = {"dependencies", "dependentSchemas"}.union(
-    name for name, one in KEYWORDS.items() if one.of_type is None and name not in {"const", "enum", "type"}
-)
 
 
 def of(schema: Any) -> int:
@@ -61,6 +60,7 @@ def read(part: Schema, draft: int, path: JsonPath) -> Said:
     if said.get("not") in ({}, True):
         return Said({"enum": []}, {"enum": "not"})
     _drop_what_says_nothing(said)
+    _write_values(said)
     _write_format(said)
     for keyword in filter(_COUNT.match, said):
         said[keyword] = int(said[keyword])  # 2.0 is one, and no library reads it
@@ -68,14 +68,11 @@ def read(part: Schema, draft: int, path: JsonPath) -> Said:
         _write_exclusive(said)
     _write_items(said, draft)
     _write_dependencies(said, draft)
-    _write_unevaluated(said, "unevaluatedProperties", "additionalProperties", hidden="patternProperties")
-    if draft == _NEWEST:
-        _write_unevaluated(said, "unevaluatedItems", "items", hidden="contains")
     for keyword in ("unevaluatedProperties", "unevaluatedItems"):
         if said.get(keyword) is True:
             del said[keyword]
     if "then" not in said and "else" not in said:
-        said.pop("if", None)  # until here it says what is evaluated
+        said.pop("if", None)
     return said
 
 
@@ -91,6 +88,28 @@ def _drop_what_says_nothing(said: Schema) -> None:
     }
     for keyword in [one for one in said if OF_TYPE.get(one) not in types and one in OF_TYPE]:
         del said[keyword]
+
+
+def _write_values(said: Said) -> None:
+    """Write const and enum as the values of both that have a type of the schema."""
+    lists = [*([[said["const"]]] if "const" in said else []), *([said["enum"]] if "enum" in said else [])]
+    if not lists:
+        return
+    if "const" in said:
+        said.names["enum"] = "const"
+        del said["const"]
+    known = set.intersection(*(set(map(text, values)) for values in lists))
+    asked = said.get("type")
+    names = [asked] if isinstance(asked, str) else asked
+    said["enum"] = [
+        value
+        for value in lists[0]
+        if text(value) in known and (names is None or any(_is_of(name, value) for name in names))
+    ]
+
+
+def _is_of(name: str, value: Any) -> bool:
+    return bool(jsonschema.Draft202012Validator.TYPE_CHECKER.is_type(value, name))
 
 
 def _write_format(said: Said) -> None:
@@ -134,14 +153,3 @@ def _write_dependencies(said: Said, draft: int) -> None:
         said.names[keyword] = "dependencies"
         schemas = said[keyword] = {**said.get(keyword, {})}
         schemas[name] = {"allOf": [schemas[name], asked]} if name in schemas else asked
-
-
-def _write_unevaluated(said: Said, keyword: str, meant: str, *, hidden: str) -> None:
-    """Write a keyword as the other where both mean the same; the first alone takes note of `hidden`."""
-    if keyword not in said:
-        return
-    if meant in said:
-        del said[keyword]  # everything is evaluated
-    elif hidden not in said and _IN_PLACE.isdisjoint(said):
-        said[meant] = said.pop(keyword)
-        said.names[meant] = keyword

@@ -1,12 +1,14 @@
 """Whether no value meets two schemas, as far as that is plain to see."""
 
 import json
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
+import jsonschema
+
 from guided_grammar.json_schema import keywords
 from guided_grammar.json_schema.subschemas import ROOT
-from guided_sidecar.grammar.schema.listed import meeting, values
 from guided_sidecar.grammar.schema.origins import Said
 
 Schema = dict[str, Any]
@@ -22,6 +24,10 @@ _NAMED: Final = {
     list: "array",
     dict: "object",
 }
+# What jsonschema tells of a value alike in any draft; patterns of plain texts, without escapes of Python's.
+_JUDGED: Final = [*keywords.BOUNDS, *keywords.LENGTHS, "multipleOf", "pattern"]
+_PLAIN: Final = re.compile("[A-Za-z0-9_ .:/-]*")
+_PYTHONS: Final = re.compile(r"\\[AZabz]")
 
 
 def types(said: Schema) -> frozenset[str]:
@@ -30,8 +36,7 @@ def types(said: Schema) -> frozenset[str]:
     if named is not None:
         names = [named] if isinstance(named, str) else named
         found = frozenset("number" if name == "integer" else name for name in names)
-    listed = values(said)
-    return found if listed is None else found & {_NAMED.get(type(value), "null") for value in listed}
+    return found & {_NAMED.get(type(value), "null") for value in said["enum"]} if "enum" in said else found
 
 
 def either(found: list[Any]) -> Any:
@@ -64,111 +69,115 @@ class Judge:
     def __init__(self, reader: Any) -> None:
         self._reader = reader
         self._looks = 0
-        self._wholes: dict[int, Schema] = {}
 
     def are_told_apart(self, branches: Sequence[Any]) -> bool:
         """Return whether all list values, or values of one required property, and share none; quick."""
-        read = [self._reader.resolved(branch, ROOT) for branch in branches]
-        said = [self._reader.said(one, ROOT) if isinstance(one, dict) else {} for one in read]
-        if _share_none(map(values, said)):
+        said = [self._joined([branch]) for branch in branches]
+        if _share_none(map(_listed, said)):
             return True
-        if any(types(one) != {"object"} for one in said):
+        if any(_types(one) != {"object"} for one in said):
             return False
-        shared = set.intersection(*(set(one.get("required", ())) for one in said))
-        return any(_share_none(self._values_of(one, name) for one in said) for name in sorted(shared))
-
-    def _values_of(self, said: Schema, name: str) -> list[Any] | None:
-        part = self._reader.resolved(said.get("properties", {}).get(name, True), ROOT)
-        return values(self._reader.said(part, ROOT)) if isinstance(part, dict) else None
-
-    def are_apart(self, one: Any, other: Any, depth: int = 0, among: frozenset[str] = TYPES) -> bool:
-        """Return whether no value of some types meets both; False also where that is not plain to see."""
-        self._looks += 1
-        if one is False or other is False:
-            return True
-        if depth > _DEEPEST or self._looks > _MOST_LOOKS or one is True or other is True:
-            return False
-        first, second = self._reader.said(one, ROOT), self._reader.said(other, ROOT)
-        among = among & self._whole(first)["type"] & self._whole(second)["type"]
-        if self._own_apart(first, second, depth + 1, among):
-            return True
+        shared = set.intersection(*map(_required, said))
         return any(
-            self._parts_apart(said, there, depth + 1, among)
-            for said, there in ((first, other), (second, one))
+            _share_none(_listed(self._joined(_of_name(one, name))) for one in said) for name in sorted(shared)
         )
 
     def required(self, part: Any, among: frozenset[str]) -> set[str]:
         """Return the names that all values of some types have that meet a schema: of objects alone."""
-        if not isinstance(part, dict):
-            return set()
-        whole = self._whole(self._reader.said(part, ROOT))
-        return set(whole["required"]) if whole["type"] & among == {"object"} else set()
+        said = self._joined([part])
+        return _required(said) if _types(said) & among == {"object"} else set()
 
-    def _parts_apart(self, said: Schema, other: Any, depth: int, among: frozenset[str]) -> bool:
-        """Return whether what a schema refers to or is made of is apart from another."""
-        together = [*said.get("allOf", ()), *([self._reader.follow(said, ROOT)[0]] if "$ref" in said else ())]
-        if any(self.are_apart(part, other, depth, among) for part in together):
+    def are_apart(
+        self, one: Sequence[Any], other: Sequence[Any], depth: int = 0, among: frozenset[str] = TYPES
+    ) -> bool:
+        """Return whether no value of some types meets all of both; False also where that is not plain."""
+        self._looks += 1
+        if False in one or False in other:
+            return True
+        if depth > _DEEPEST or self._looks > _MOST_LOOKS:
+            return False
+        both = self._joined(one), self._joined(other)
+        shared = among & _types(both[0]) & _types(both[1])
+        if not shared or _share_none(map(_listed, both)) or _rules_out(*both) or _rules_out(*both[::-1]):
+            return True
+        if shared == {"object"} and self._objects_apart(*both, depth + 1):
             return True
         return any(
-            all(self.are_apart(part, other, depth, among) for part in said[keyword])
+            all(self.are_apart([*mine, branch], there, depth + 1, among) for branch in said[keyword])
+            for mine, there, found in ((one, other, both[0]), (other, one, both[1]))
+            for said in found
             for keyword in ("anyOf", "oneOf")
             if keyword in said
         )
 
-    def _own_apart(self, one: Said, other: Said, depth: int, shared: frozenset[str]) -> bool:
-        if not shared:
-            return True
-        listed, others = values(one), values(other)
-        if listed is not None and others is not None:
-            return {text(value) for value in listed}.isdisjoint(map(text, others))
-        if shared == {"object"} and self._objects_apart(one, other, depth):
-            return True
-        return self._meeting(listed, other) == [] or self._meeting(others, one) == []
-
-    def _meeting(self, listed: list[Any] | None, said: Said) -> list[Any] | None:
-        if listed is None or said.narrowed:  # what is written for a format takes less than the format
-            return None
-        return meeting(listed, said, self._reader.draft)
-
-    def _objects_apart(self, one: Schema, other: Schema, depth: int) -> bool:
-        if any(
-            _lacks(here, name)
-            for here, there in ((one, other), (other, one))
-            for name in self._whole(there)["required"]
-        ):
-            return True  # a name that one requires and the other, closed, has not
-        one, other = self._whole(one), self._whole(other)
+    def _objects_apart(self, one: list[Said], other: list[Said], depth: int) -> bool:
+        for here, there in ((one, other), (other, one)):
+            if any(_lacks(said, name) for said in here for name in _required(there)):
+                return True  # a name that one requires and the other, closed, has not
         return any(
-            self.are_apart(one["properties"][name], other["properties"][name], depth)
-            for name in one["required"] & other["required"] & one["properties"].keys()
-            if name in other["properties"]
+            self.are_apart(_of_name(one, name), _of_name(other, name), depth)
+            for name in sorted(_required(one) & _required(other))
         )
 
-    def _whole(self, said: Schema, depth: int = 0) -> Schema:
-        """Return what a schema says of types and names together with its parts and its reference."""
-        if id(said) not in self._wholes:
-            found: Schema = {"type": types(said), "required": set(said.get("required", ()))}
-            found["properties"] = dict(said.get("properties", {}))
-            reference = [self._reader.follow(said, ROOT)[0]] if "$ref" in said else []
-            for part in [*said.get("allOf", ()), *reference] if depth < _DEEPEST else ():
-                if isinstance(part, dict):
-                    inner = self._whole(self._reader.said(part, ROOT), depth + 1)
-                    found["type"] &= inner["type"]
-                    found["required"] |= inner["required"]
-                    for name, one in inner["properties"].items():
-                        known = found["properties"].get(name, True)
-                        found["properties"][name] = one if known is True else {"allOf": [known, one]}
-            self._wholes[id(said)] = found
-        return self._wholes[id(said)]
+    def _joined(self, parts: Sequence[Any]) -> list[Said]:
+        """Return what schemas say together with their parts and references."""
+        found: dict[int, Said] = {}
+        stack = [part for part in parts if isinstance(part, dict)]
+        while stack:
+            said = self._reader.said(stack.pop(), ROOT)
+            if id(said) not in found:
+                found[id(said)] = said
+                below = [*said.get("allOf", ())]
+                below += [self._reader.follow(said, ROOT)[0]] if "$ref" in said else []
+                stack += [part for part in below if isinstance(part, dict)]
+        return list(found.values())
 
 
-def _share_none(lists: Iterable[list[Any] | None]) -> bool:
+def _types(found: list[Said]) -> frozenset[str]:
+    return TYPES.intersection(*map(types, found))
+
+
+def _required(found: list[Said]) -> set[str]:
+    return {name for said in found for name in said.get("required", ())}
+
+
+def _listed(found: list[Said]) -> set[str] | None:
+    """Return the values that one of some schemas lists, as texts; None: none does."""
+    lists = [set(map(text, said["enum"])) for said in found if "enum" in said]
+    return set.intersection(*lists) if lists else None
+
+
+def _rules_out(one: list[Said], other: list[Said]) -> bool:
+    """Return whether the values that the first lists plainly break what the other asks."""
+    listed = _listed(one)
+    if listed is None:
+        return False
+    return all(any(_is_broken(said, json.loads(value)) for said in other) for value in listed)
+
+
+def _is_broken(said: Said, value: Any) -> bool:
+    asked = {keyword: said[keyword] for keyword in _JUDGED if keyword in said}
+    if type(value) is not int or type(asked.get("multipleOf")) is not int:
+        asked.pop("multipleOf", None)
+    is_plain = isinstance(value, str) and _PLAIN.fullmatch(value) and not said.narrowed
+    if not is_plain or _PYTHONS.search(asked.get("pattern", "")):
+        asked.pop("pattern", None)
+    try:
+        return not jsonschema.Draft202012Validator(asked).is_valid(value)
+    except re.error:  # what Python has not
+        return False
+
+
+def _of_name(found: list[Said], name: str) -> list[Any]:
+    return [said["properties"][name] for said in found if name in said.get("properties", ())]
+
+
+def _share_none(lists: Iterable[set[str] | None]) -> bool:
     known: set[str] = set()
     for listed in lists:
-        own = None if listed is None else set(map(text, listed))
-        if own is None or not known.isdisjoint(own):
+        if listed is None or not known.isdisjoint(listed):
             return False
-        known |= own
+        known |= listed
     return True
 
 

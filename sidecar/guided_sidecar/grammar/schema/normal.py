@@ -7,7 +7,7 @@ the same, it takes less. `form` writes each schema with the words of draft 2020-
 written                             normal form
 ==================================  ========================================================================
 $ref                                $ref to #, or to a key of $defs
-enum, const beside other keywords   enum of the values that meet them
+enum, const beside a type           enum of the values that have it
 oneOf                               anyOf, where its branches are plainly apart
 dependentRequired, -Schemas         anyOf of the name's absence, and of what it asks for
 uniqueItems                         over a few values the arrays themselves, as an enum; else left to ranks
@@ -24,7 +24,7 @@ from typing import Any, Final
 from guided_contract.errors import ErrorCode
 from guided_grammar.json_schema.keywords import NORMAL_FORM, NORMAL_LISTS, NORMAL_MAPS, NORMAL_SINGLE
 from guided_grammar.json_schema.subschemas import ROOT, JsonPath
-from guided_sidecar.grammar.schema import dialect, disjoint, far_numbers, listed, objects, patterns, unions
+from guided_sidecar.grammar.schema import dialect, disjoint, far_numbers, objects, patterns, unions
 from guided_sidecar.grammar.schema.faults import fault, unsupported
 from guided_sidecar.grammar.schema.origins import Form, Origin, Said
 from guided_sidecar.grammar.schema.references import References
@@ -34,16 +34,16 @@ Schema = dict[str, Any]
 _LONGEST_CHAIN: Final = 128  # of references that lead to references
 _MOST_ARRAYS: Final = 512
 _MOST_ARRAYS_TOGETHER: Final = 1 << 13
-_IN_PARTS: Final = "it is not supported beside $ref, allOf, anyOf, oneOf or dependencies"
 _REFUSED: Final = {
     "$dynamicRef": "`$dynamicRef` is not supported",
     "$recursiveRef": "`$recursiveRef` is not supported",
     "contains": "`contains` is not supported",
     "if": "`if` with `then` or `else` is not supported",
     "not": "`not` with this schema is not supported",
-    "unevaluatedItems": _IN_PARTS,
-    "unevaluatedProperties": _IN_PARTS,
+    "unevaluatedItems": "`unevaluatedItems` is not supported: write `items`",
+    "unevaluatedProperties": "`unevaluatedProperties` is not supported: write `additionalProperties`",
 }
+_LISTS: Final = frozenset(["enum", "type"])  # of values, which all else stands beside
 # Of these, what others write.
 _WRITTEN_APART: Final = frozenset(["$ref", "maxProperties", "minProperties", "pattern", "uniqueItems"])
 
@@ -103,13 +103,12 @@ class Writer:
     def said(self, part: Schema, path: JsonPath) -> Said:
         """Return what a part of the schema as written asserts; see dialect.read."""
         if id(part) not in self._said:
-            said = self._said[id(part)] = dialect.read(part, self.draft, path)
-            said.part = part
+            self._said[id(part)] = dialect.read(part, self.draft, path)
         return self._said[id(part)]
 
     def follow(self, part: Schema, path: JsonPath) -> tuple[Any, JsonPath]:
         """Return what the reference of a part names, and its path."""
-        return self._references.target(part.part if isinstance(part, Said) else part, path)
+        return self._references.target(part["$ref"], path)
 
     def resolved(self, part: Any, path: JsonPath) -> Any:
         """Return a part, or what it leads to where it is a reference alone."""
@@ -130,8 +129,7 @@ class Writer:
         said = self.said(part, path)
         for keyword in said.narrowed:
             self.narrow(JsonPath(path, keyword))
-        values = listed.kept(said, self.draft)
-        written = _flat({"enum": values} if values is not None else self._written(said, path))
+        written = _flat(self._written(said, path))
         self._note(written, path, said)
         return written
 
@@ -143,6 +141,8 @@ class Writer:
         for keyword, reason in _REFUSED.items():
             if keyword in said:
                 raise unsupported(said.at(path, keyword), reason)
+        if "enum" in said and (not said["enum"] or said.keys() <= _LISTS):
+            return {"enum": said["enum"]}
         written = {
             keyword: self._value(keyword, value, said.at(path, keyword))
             for keyword, value in said.items()
@@ -192,11 +192,11 @@ class Writer:
         """Write uniqueItems over a few values as arrays of them, or leave it to ranks."""
         at = JsonPath(path, "uniqueItems")
         items = self.resolved(said.get("items", True), at) if "prefixItems" not in said else True
-        found = listed.kept(self.said(items, at), self.draft) if isinstance(items, dict) else None
-        if found is None:
+        asked = self.said(items, at) if isinstance(items, dict) else Said({})
+        if "enum" not in asked or not asked.keys() <= _LISTS:
             written["uniqueItems"] = True
             return
-        values = list({disjoint.text(value): value for value in found}.values())
+        values = list({disjoint.text(value): value for value in asked["enum"]}.values())
         sizes = range(said.get("minItems", 0), min(said.get("maxItems", len(values)), len(values)) + 1)
         draw: Any = itertools.permutations
         if _are_many(math.perm(len(values), size) for size in sizes):

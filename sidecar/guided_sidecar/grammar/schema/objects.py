@@ -3,7 +3,7 @@
 from typing import Any, Final
 
 from guided_grammar.json_schema.subschemas import JsonPath
-from guided_sidecar.grammar.schema import disjoint, listed, patterns
+from guided_sidecar.grammar.schema import disjoint, patterns
 from guided_sidecar.grammar.schema.faults import unsupported
 from guided_sidecar.grammar.schema.origins import Said
 
@@ -39,11 +39,10 @@ def _name(writer: Any, said: Schema, written: Schema, path: JsonPath) -> None:
     if names is True:
         return
     asked = writer.said(names, path) if isinstance(names, dict) else {"enum": []}
-    if listed.values(asked) is not None:
-        named = listed.kept(asked, writer.draft)
-        if named is None:
+    if "enum" in asked:
+        if not asked.keys() <= {"enum", "type"}:
             raise unsupported(path, "enum beside these keywords is not supported for property names")
-        only: Schema = {"properties": {name: True for name in named if isinstance(name, str)}}
+        only: Schema = {"properties": {name: True for name in asked["enum"] if isinstance(name, str)}}
     elif (pattern := _pattern(asked, path)) is not None:
         only = {"patternProperties": {pattern: True}}
     else:

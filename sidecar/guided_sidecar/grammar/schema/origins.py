@@ -16,7 +16,7 @@ from guided_sidecar.grammar.schema.faults import fault, moved
 _KEYWORD: Final = re.compile(r"\.([\w$]+)")
 # What a keyword of the normal form may have been written for.
 _WRITTEN_FOR: Final = {
-    "additionalProperties": ("propertyNames", "unevaluatedProperties"),
+    "additionalProperties": ("propertyNames",),
     "anyOf": ("oneOf",),
     "const": ("enum",),
     "enum": ("const", "uniqueItems"),
@@ -35,11 +35,7 @@ class Said(dict[str, Any]):
         The author's keyword of each that was written in another one's place.
     narrowed
         The author's keywords of which something is written that takes less.
-    part
-        The object itself: where it stands tells what its references name.
     """
-
-    part: Any = None
 
     def __init__(self, said: dict[str, Any], names: dict[str, str] | None = None) -> None:
         super().__init__(said)

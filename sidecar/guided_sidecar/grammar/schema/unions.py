@@ -22,7 +22,7 @@ def choose(writer: Any, said: Said, written: dict[str, Any], path: JsonPath) -> 
             reason = f"more than {_MOST_COMPARED} branches are supported only with a const property in each"
             raise unsupported(at, reason)
         for index, number in itertools.combinations(range(len(branches)), 2):
-            if judge.are_apart(branches[index], branches[number], among=among):
+            if judge.are_apart([branches[index]], [branches[number]], among=among):
                 continue
             own, others = (judge.required(branches[one], among) for one in (index, number))
             if not own - others or not others - own:
