@@ -1,5 +1,6 @@
 """Where schemas stand inside a JSON Schema, so that a property named `not` is not taken for the keyword."""
 
+import functools
 import json
 import urllib.parse
 from collections.abc import Callable, Collection, Iterator
@@ -88,8 +89,7 @@ def places(schema: Any) -> Iterator[Place]:
 
 def inner(place: Place) -> list[Place]:
     """Return the schema objects right below one."""
-    below = _children(place.way, place.schema)
-    return [Place(way, schema) for way, schema in below if isinstance(schema, dict)]
+    return [Place(functools.reduce(JsonPath, keys, place.way), part) for keys, part in _below(place.schema)]
 
 
 def along(schema: Any, path: str) -> list[tuple[str, dict[str, Any]]]:
@@ -114,16 +114,7 @@ def within(schema: Any) -> list[dict[str, Any]]:
 
 def children(schema: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the schema objects right below one."""
-    found: list[dict[str, Any]] = []
-    for keyword, value in schema.items():
-        if isinstance(value, dict):
-            if keyword in _SINGLE:
-                found.append(value)
-            elif keyword in _MAPS:
-                found += [part for part in value.values() if isinstance(part, dict)]
-        elif isinstance(value, list) and keyword in _LISTS:
-            found += [part for part in value if isinstance(part, dict)]
-    return found
+    return [part for _, part in _below(schema)]
 
 
 def judging(part: Any, root: Any = None, keywords: Collection[str] = BRANCHES) -> list[dict[str, Any]]:
@@ -155,7 +146,7 @@ def with_each_of_tag(tag: Any, change: Callable[[JsonPath, Any], Any]) -> Any:
 
     def changed(way: JsonPath, current: Any) -> Any:
         if isinstance(current, list):
-            return [changed(inner, part) for inner, part in _listed(way, current)]
+            return [changed(JsonPath(way, number), part) for number, part in enumerate(current)]
         if not isinstance(current, dict):
             return current
         # {"begin": ..., "schema": ...} of the old form; {"type": "json_schema", ...} of the new.
@@ -169,7 +160,12 @@ def with_each_of_tag(tag: Any, change: Callable[[JsonPath, Any], Any]) -> Any:
 
 
 def referred(root: Any, pointer: str) -> Any:
-    """Return what a local reference names, `#` or `#/...`.
+    """Return what a local reference names, `#` or `#/...`; see `led_to`."""
+    return led_to(root, pointer)[0]
+
+
+def led_to(root: Any, pointer: str) -> tuple[Any, JsonPath]:
+    """Return what a local reference names, `#` or `#/...`, and its path.
 
     Raises
     ------
@@ -178,31 +174,15 @@ def referred(root: Any, pointer: str) -> Any:
     """
     if pointer != "#" and not pointer.startswith("#/"):
         raise LookupError(pointer)
-    current = root
-    for key in names(pointer):
-        if isinstance(current, dict):
-            current = current[key]
-        elif isinstance(current, list) and key.isdecimal():
-            current = current[int(key)]
-        else:
+    current, way = root, ROOT
+    for part in urllib.parse.unquote(pointer).split("/")[1:]:
+        key: Any = part.replace("~1", "/").replace("~0", "~")
+        if isinstance(current, list) and key.isdecimal():
+            key = int(key)
+        elif not isinstance(current, dict):
             raise LookupError(pointer)
-    return current
-
-
-def way(root: Any, pointer: str) -> JsonPath:
-    """Return the path of what a local reference names, as far as something is there."""
-    path, current = ROOT, root
-    for key in names(pointer):
-        is_listed = isinstance(current, list) and key.isdecimal() and int(key) < len(current)
-        path = JsonPath(path, int(key) if is_listed else key)
-        current = current[int(key)] if is_listed else current.get(key) if isinstance(current, dict) else None
-    return path
-
-
-def names(pointer: str) -> list[str]:
-    """Return the names on the way of a local reference."""
-    parts = urllib.parse.unquote(pointer.partition("#")[2]).split("/")[1:]
-    return [part.replace("~1", "/").replace("~0", "~") for part in parts]
+        current, way = current[key], JsonPath(way, key)
+    return current, way
 
 
 def step(path: str, key: str) -> str:
@@ -222,22 +202,16 @@ def _key(key: str) -> str:
     return f"['{quoted}']"  # as a normalized path of RFC 9535 has it: no message has a raw end of line
 
 
-def _children(way: JsonPath, schema: dict[str, Any]) -> Iterator[tuple[JsonPath, Any]]:
+def _below(schema: dict[str, Any]) -> Iterator[tuple[tuple[str | int, ...], dict[str, Any]]]:
+    """Yield the schema objects right below one, each with the keys that lead there."""
     for keyword, value in schema.items():
-        if keyword in MAPS and isinstance(value, dict):
-            yield from _named(JsonPath(way, keyword), value)
-        elif keyword in LISTS and isinstance(value, list):
-            yield from _listed(JsonPath(way, keyword), value)
-        elif keyword in SINGLE:
-            yield JsonPath(way, keyword), value
-
-
-def _named(way: JsonPath, children: dict[str, Any]) -> Iterator[tuple[JsonPath, Any]]:
-    return ((JsonPath(way, name), child) for name, child in children.items())
-
-
-def _listed(way: JsonPath, children: list[Any]) -> Iterator[tuple[JsonPath, Any]]:
-    return ((JsonPath(way, number), child) for number, child in enumerate(children))
+        if isinstance(value, dict):
+            if keyword in _SINGLE:
+                yield (keyword,), value
+            elif keyword in _MAPS:
+                yield from (((keyword, name), part) for name, part in value.items() if isinstance(part, dict))
+        elif isinstance(value, list) and keyword in _LISTS:
+            yield from (((keyword, n), part) for n, part in enumerate(value) if isinstance(part, dict))
 
 
 def find(schema: Any, keyword: str) -> str | None:

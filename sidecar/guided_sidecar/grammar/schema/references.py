@@ -37,12 +37,11 @@ class References:
             reason = f"{shown(reference)} is no path, `#/...`: other references are not fetched"
             raise unsupported(path, reason)
         try:
-            found = subschemas.referred(self._root, reference)
+            found, way = subschemas.led_to(self._root, reference)
         except (LookupError, ValueError):
             raise fault(str(path), f"{shown(reference)} does not exist in the schema") from None
         if not isinstance(found, dict | bool):
             raise unsupported(path, "it does not lead to a schema")
-        way = subschemas.way(self._root, reference)
         if isinstance(found, dict) and id(found) not in self._checked:  # elsewhere anything may stand
             schema.check_part(found, self._root, way)
             try:
