@@ -62,37 +62,24 @@ def expand(  # noqa: PLR0913, PLR0917 - the kernel's own signature
     output.copy_(values.repeat_interleave(counts, output_size=output.shape[0]))
 
 
-def rewind(runner: Any) -> None:
-    """Make a V1 runner undo what a row whose token is discarded drew from its request's generator.
+def spare_generators(runner: Any) -> None:
+    """Keep a V1 runner from drawing, for a row whose token is discarded, from its request's generator.
 
-    Upstream subtracts from the generator's offset, which a CPU's has not: it raises, and the engine ends.
+    Upstream gives back what was drawn by the generator's offset, which a CPU's has not: it raises, and the
+    engine ends.
     """
-    sample, keep_books = runner._sample, runner._bookkeeping_sync  # noqa: SLF001 - the change
+    original = runner.sample_tokens
 
-    def discarded() -> dict[int, Any]:
-        """Return the generators of rows whose token is discarded, by row."""
+    def sample_tokens(*args: Any, **kwargs: Any) -> Any:
         batch = runner.input_batch  # vLLM makes another one when it knows its cache
         rows = runner.discard_request_mask.np[: batch.num_reqs].nonzero()[0].tolist()
-        return {row: batch.generators[row] for row in rows if row in batch.generators}
-
-    def rewound(*args: Any, **kwargs: Any) -> Any:
-        before = [(generator, generator.get_state()) for generator in discarded().values()]
+        hidden = {row: batch.generators.pop(row) for row in rows if row in batch.generators}
         try:
-            return sample(*args, **kwargs)
-        finally:
-            for generator, state in before:
-                generator.set_state(state)
-
-    def kept(*args: Any, **kwargs: Any) -> Any:
-        batch, hidden = runner.input_batch, discarded()
-        for row in hidden:
-            del batch.generators[row]
-        try:
-            return keep_books(*args, **kwargs)
+            return original(*args, **kwargs)
         finally:
             batch.generators.update(hidden)
 
-    runner._sample, runner._bookkeeping_sync = rewound, kept  # noqa: SLF001 - the change
+    runner.sample_tokens = sample_tokens
 
 
 def _cpu_platform() -> Any:

@@ -70,7 +70,7 @@ class GuidedWorker(PlatformWorker):  # type: ignore[misc]  # vLLM is untyped her
         super().load_model(*args, **kwargs)
         if config is not None:
             if current_platform.is_cpu() and not self.use_v2_model_runner:
-                cpu.rewind(self.model_runner)
+                cpu.spare_generators(self.model_runner)
             if self.use_v2_model_runner:
                 draft_model.follow_steps(self.model_runner)
             self._guided = _join(self, config)
