@@ -18,7 +18,7 @@ from guided_contract.counting import Position
 from guided_contract.heartbeat import Heartbeats, core_slot, now_ns
 from guided_contract.wire import Load, Unload
 from guided_engine.heartbeats import Pulse
-from guided_engine.ranks.loaded_grammars import ORPHAN_S, LoadedGrammars, LoadError
+from guided_engine.ranks.loaded_grammars import LoadedGrammars, LoadError
 from guided_engine.ranks.token_lengths import TokenTable
 from guided_grammar.backend import BackendError
 from guided_grammar.llguidance import library as guidance
@@ -174,18 +174,20 @@ class TestPrototypes:
         load = Load(key="k", backend="xgrammar", artifact="k", sha256=SHA256)
         assert LoadedGrammars(tmp_path, Backends(words)).load(load).error
 
-    def test_orphans_stay_for_a_while(self, words: Vocabulary, tmp_path: Path) -> None:
-        now = [0.0]
-        loaded_grammars = LoadedGrammars(tmp_path, Backends(words), clock=lambda: now[0])
+    def test_orphans_stay_until_the_next_service_has_gone(self, words: Vocabulary, tmp_path: Path) -> None:
+        loaded_grammars = LoadedGrammars(tmp_path, Backends(words))
         loaded_grammars.load(xgrammar_load(words, tmp_path, "old"))
         loaded_grammars.load(xgrammar_load(words, tmp_path, "kept"))
         loaded_grammars.orphan()
         loaded_grammars.matcher("old", [1])  # an admitted request starts after the service died
         loaded_grammars.load(xgrammar_load(words, tmp_path, "kept"))  # the new service wants this one
-        now[0] = ORPHAN_S + 1
         loaded_grammars.load(xgrammar_load(words, tmp_path, "new"))
-        assert len(loaded_grammars) == 2
+        assert len(loaded_grammars) == 3
+        for _ in range(2):  # the second one had loaded nothing
+            loaded_grammars.orphan()
+            assert len(loaded_grammars) == 2
         loaded_grammars.matcher("kept", [1])
+        loaded_grammars.matcher("new", [1])
 
 
 class TestPulse:

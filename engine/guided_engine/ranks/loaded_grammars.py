@@ -6,9 +6,8 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from guided_contract.choices import MOST
 from guided_contract.wire import Backend, Load, Loaded, Unload
@@ -22,8 +21,6 @@ from guided_grammar.backend import warm
 from guided_grammar.counted_text import CountedText, Rule
 from guided_grammar.matching import Matcher
 
-# A service that died cannot unload what it loaded, and requests that it admitted may still be waiting.
-ORPHAN_S: Final = 900.0
 _MOST_TABLES: Final = 16
 _log = logging.getLogger("guided_engine")
 
@@ -32,13 +29,10 @@ class LoadError(Exception):
     """A grammar cannot be loaded; the message names file and fault, never grammar text."""
 
 
-@dataclass(slots=True)
-class _Entry:
+class _Entry(NamedTuple):
     message: Load
     loaded: LoadedGrammar
     counted: list[Rule]
-    used_at: float
-    is_orphan: bool = False
 
 
 class LoadedGrammars:
@@ -47,17 +41,13 @@ class LoadedGrammars:
     The sidecar puts compiled artefacts into `folder`; `backends` have the engine's tokenizer.
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        backends: Mapping[Backend, GrammarBackend],
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, folder: Path, backends: Mapping[Backend, GrammarBackend]) -> None:
         self._folder = folder
         self._backends = backends
-        self._clock = clock
         self._lock = threading.Lock()
         self._by_key: dict[str, _Entry] = {}
+        # Of a service that died: it cannot unload them, and what it admitted may still be waiting.
+        self._orphans: dict[str, _Entry] = {}
         # Each once, at the first use or before; of bounds of white space the latest few for each library.
         self._table = functools.lru_cache(_MOST_TABLES)(self._made_table)
 
@@ -91,13 +81,13 @@ class LoadedGrammars:
         """Forget a grammar. Sequences that use it keep what they need."""
         with self._lock:
             self._by_key.pop(message.key, None)
+            self._orphans.pop(message.key, None)
 
     def orphan(self) -> None:
-        """Note that the service which loaded these has gone: for a while they stay for what it admitted."""
+        """Note that the service which loaded these has gone; until the next has, they stay."""
         with self._lock:
-            for entry in self._by_key.values():
-                entry.is_orphan = True
-                entry.used_at = self._clock()
+            if self._by_key:
+                self._orphans, self._by_key = self._by_key, {}
 
     def matcher(self, key: str, stop_tokens: Sequence[int] | None) -> Matcher:
         """Return a new matcher of a loaded grammar, with the stop tokens that vLLM gives to xgrammar.
@@ -105,10 +95,9 @@ class LoadedGrammars:
         Raises LoadError if the key is not loaded here.
         """
         with self._lock:
-            entry = self._by_key.get(key)
+            entry = self._by_key.get(key) or self._orphans.get(key)
         if entry is None:
             raise LoadError("the grammar is not loaded on this rank")
-        entry.used_at = self._clock()
         matcher = entry.loaded.matcher(stop_tokens)
         if entry.counted:
             matcher.counted = CountedText(*entry.counted)
@@ -120,20 +109,19 @@ class LoadedGrammars:
         return b"".join(texts[token] for token in tokens if 0 <= token < len(texts))
 
     def __len__(self) -> int:
-        return len(self._by_key)
+        return len(self._by_key | self._orphans)
 
     def _ensure(self, message: Load) -> None:
-        self._drop_old_orphans()
         with self._lock:
-            known = self._by_key.get(message.key)
+            known = self._by_key.get(message.key) or self._orphans.get(message.key)
             if known is not None and known.message == message:
-                known.is_orphan = False
+                self._by_key[message.key] = known
                 return
         content = None
         if message.artifact and message.sha256 and not message.spec:
             content = read_artifact(self._folder, message.artifact, message.sha256)
         loaded = self._backends[message.backend].load(message.spec, content)
-        entry = _Entry(message, loaded, self._rules(message), self._clock())
+        entry = _Entry(message, loaded, self._rules(message))
         with self._lock:
             self._by_key[message.key] = entry
 
@@ -152,12 +140,6 @@ class LoadedGrammars:
     def _made_table(self, kind: Callable[..., Any], backend: Backend, *bounds: int) -> Any:
         library = self._backends[backend]
         return kind(library.tokens(), library.vocab_size, *bounds)
-
-    def _drop_old_orphans(self) -> None:
-        oldest = self._clock() - ORPHAN_S
-        with self._lock:
-            for key in [k for k, p in self._by_key.items() if p.is_orphan and p.used_at < oldest]:
-                del self._by_key[key]
 
 
 def read_artifact(folder: Path, name: str, sha256: str) -> bytes:
