@@ -2,8 +2,9 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Final
+
+import psutil
 
 from guided_contract.heartbeat import Beat
 
@@ -44,7 +45,6 @@ class StallWatch:
 def is_alive(pid: int) -> bool:
     """Return whether a process runs; a zombie does not."""
     try:
-        stat = Path(f"/proc/{pid}/stat").read_bytes()  # a process may have any bytes for its name
-    except OSError:
+        return psutil.Process(pid).status() not in {psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD}
+    except psutil.NoSuchProcess:
         return False
-    return stat.rpartition(b")")[2].split()[0] not in {b"Z", b"X"}

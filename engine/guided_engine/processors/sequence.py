@@ -70,11 +70,6 @@ class SequenceProcessors:
         return [each.processor for each in self._running]
 
     @property
-    def dense_names(self) -> list[str]:
-        """Return the names of those that see the logits themselves."""
-        return [each.name for each in self._running if isinstance(each.factory, DenseFactory)]
-
-    @property
     def support_speculation(self) -> bool:
         """Return whether all take drafts."""
         return all(each.factory.supports_speculation for each in self._running)

@@ -1,12 +1,9 @@
 """How long sampling waits for this rank's masks: what guided decoding adds to a step."""
 
-import logging
 import time
 from collections import deque
 from collections.abc import Callable
 from typing import Any
-
-_log = logging.getLogger(__name__)
 
 
 class Waits:
@@ -34,8 +31,7 @@ class Waits:
 class DeviceWaits(Waits):
     """Counts it on a GPU, which works on the forward pass meanwhile: the time between its end and the masks'.
 
-    Never waits for the device: a step's figure is read in a later one. Never raises: a device that does not
-    answer costs the figure, not the sequences.
+    Never waits for the device: a step's figure is read in a later one.
 
     Parameters
     ----------
@@ -45,7 +41,7 @@ class DeviceWaits(Waits):
 
     def __init__(self, make_event: Callable[[], Any]) -> None:
         super().__init__()
-        self._make_event: Callable[[], Any] | None = make_event
+        self._make_event = make_event
         self._begun: Any = None
         self._pending: deque[tuple[Any, Any]] = deque()
 
@@ -56,21 +52,14 @@ class DeviceWaits(Waits):
     def end(self) -> None:
         """Mark the device's way on."""
         begun, self._begun = self._begun, None
-        if begun is not None and (ended := self._mark()) is not None:
-            self._pending.append((begun, ended))
+        if begun is not None:
+            self._pending.append((begun, self._mark()))
 
     def _mark(self) -> Any:
         """Return a moment in the device's own order of work, and read those that it has passed."""
-        if self._make_event is None:
-            return None
-        try:
-            while self._pending and self._pending[0][1].query():
-                first, last = self._pending.popleft()
-                self.total_ns += round(first.elapsed_time(last) * 1e6)
-            event = self._make_event()
-            event.record()
-        except Exception:  # noqa: BLE001 - a driver's; what is measured goes on without the measure
-            self._make_event = None
-            _log.warning("guidedmodel: exposed waits are not measured any more on this rank", exc_info=True)
-            return None
+        while self._pending and self._pending[0][1].query():
+            first, last = self._pending.popleft()
+            self.total_ns += round(first.elapsed_time(last) * 1e6)
+        event = self._make_event()
+        event.record()
         return event

@@ -149,11 +149,7 @@ class GuidedSequence:
 
     def fail_rows(self, code: ErrorCode) -> None:
         """End the sequence for what was found in its rows, after its processors."""
-        made = self.processors
-        names = [] if made is None else made.names
-        if made is not None and code == ErrorCode.SEQUENCE_PROCESSOR_FAILED:
-            names = made.dense_names or names
-        self.fail_processors(code, names)
+        self.fail_processors(code, [] if self.processors is None else self.processors.names)
 
     def start_processors(self) -> None:
         """Make its processors anew."""
