@@ -10,8 +10,7 @@ from devtools import tinymodel
 
 from guided_contract.config import PodConfig
 from guided_contract.wire import Backend, Kind
-from guided_engine.ranks.bitmasks import BitmaskBuffer, settle_dead_ends
-from guided_engine.ranks.fillers import fill_batch
+from guided_engine.ranks.bitmasks import BitmaskBuffer, fill_batch, settle_dead_ends
 from guided_grammar.guided_rows import GuidedRows
 from guided_grammar.matching import Matcher
 from guided_grammar.registry import Backends

@@ -8,7 +8,7 @@ import pytest
 
 from guided_contract import backends
 from guided_contract.wire import Kind
-from guided_engine.ranks.fillers import fill_batch
+from guided_engine.ranks.bitmasks import fill_batch
 from guided_grammar import registry, texts
 from guided_grammar.backend import BackendError, Library, Threads, one_line
 from guided_grammar.counted_text import CountedText

@@ -110,27 +110,25 @@ def _join(worker: Any, config: PodConfig) -> GuidedRunner | None:
     pulse = Pulse(config.heartbeats_file, core_slot(engine, config.workers) + 1 + worker.rank)
     pulse.start()
     samples = get_pp_group().is_last_rank
-    loaded_grammars = backends = None
-    tokenizer: dict[Backend, str] = {}
-    if samples and config.guided_decoding.placement == "Rank":
-        vocabulary = EngineVocabulary(worker.vllm_config)
-        threads = Threads(fill=_fill_threads(worker.vllm_config.parallel_config))
-        backends = Backends(vocabulary, threads)
-        tokenizer = fingerprints(vocabulary)
-        loaded_grammars = LoadedGrammars(config.grammars_folder, backends)
-        loaded_grammars.warm()
+    if not samples or config.guided_decoding.placement != "Rank":
+        ServiceLink(config.service_socket, lambda: _hello(worker, config, {}, samples=samples)).start()
+        return None
+    vocabulary = EngineVocabulary(worker.vllm_config)
+    threads = Threads(fill=_fill_threads(worker.vllm_config.parallel_config))
+    backends = Backends(vocabulary, threads)
+    tokenizer = fingerprints(vocabulary)
+    loaded_grammars = LoadedGrammars(config.grammars_folder, backends)
+    loaded_grammars.warm()
     link = ServiceLink(
         config.service_socket,
-        lambda: _hello(worker, config, tokenizer, samples=samples),
-        answer=lambda message: _answer(loaded_grammars, message),
-        lost=lambda: None if loaded_grammars is None else loaded_grammars.orphan(),
+        lambda: _hello(worker, config, tokenizer, samples=True),
+        answer=functools.partial(_answer, loaded_grammars),
+        lost=loaded_grammars.orphan,
     )
-    guided = None
-    if loaded_grammars is not None and backends is not None:
-        guide = _guide(worker, config, loaded_grammars, backends)
-        runner = worker.model_runner
-        adapter = (RunnerV2 if worker.use_v2_model_runner else RunnerV1)(runner, guide)
-        guided = GuidedRunner(runner, guide, adapter, pulse.step, link.send)
+    guide = _guide(worker, config, loaded_grammars, backends)
+    runner = worker.model_runner
+    adapter = (RunnerV2 if worker.use_v2_model_runner else RunnerV1)(runner, guide)
+    guided = GuidedRunner(runner, guide, adapter, pulse.step, link.send)
     link.start()
     return guided
 
@@ -198,13 +196,11 @@ def _fill_threads(parallel: Any) -> int:
     return min(_MOST_FILL_THREADS, Cpus.of_this_process().threads_per_rank(ranks_here))
 
 
-def _answer(loaded_grammars: LoadedGrammars | None, message: ServiceMessage) -> Loaded | None:
+def _answer(loaded_grammars: LoadedGrammars, message: ServiceMessage) -> Loaded | None:
     match message:
         case Load():
-            if loaded_grammars is None:
-                return Loaded(key=message.key, error="this rank does not sample")
             return loaded_grammars.load(message)
-        case Unload() if loaded_grammars is not None:
+        case Unload():
             loaded_grammars.unload(message)
     return None
 

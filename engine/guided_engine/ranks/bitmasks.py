@@ -11,7 +11,6 @@ import numpy.typing as npt
 import torch
 
 from guided_contract.wire import Backend
-from guided_engine.ranks.fillers import Fill, fill_batch
 from guided_engine.ranks.mask_wait import DeviceWaits, Waits
 from guided_engine.ranks.slowness import LIMIT_NS, MORE_NS
 from guided_grammar.backend import Backend as GrammarBackend
@@ -23,6 +22,8 @@ _SLOTS: Final = 2
 _FEWEST_ROWS: Final = 64
 # Nearly every mask allows a token among the first of a vocabulary, where single bytes stand.
 _PROBED_WORDS: Final = 32
+
+Fill = Callable[[Sequence[GuidedRows[Any]], Bitmask], None]
 
 
 @dataclass(slots=True)
@@ -169,3 +170,40 @@ def settle_dead_ends(batch: Sequence[GuidedRows[Any]], bitmask: Bitmask) -> list
         else:
             guided.valid = min(guided.valid, first - 1)
     return dead
+
+
+def fill_batch(batch: Sequence[GuidedRows[Any]], bitmask: Bitmask, fill: Fill) -> None:
+    """Fill every row of `batch`, all of one backend. Never raises: a failure stays in `error` of its rows."""
+    live = [guided for guided in batch if not guided.matcher.is_terminated()]
+    try:
+        if live:
+            fill(live, bitmask)
+            _restrict(live, bitmask)
+    except Exception:  # noqa: BLE001 - whatever a native library raises; one by one shows whose fault it is
+        for guided in live:
+            _fill_alone(guided, bitmask, fill)
+    for guided in batch:
+        if guided.filled < guided.rows:
+            if guided.matcher.is_terminated():
+                guided.valid = len(guided.drafts)
+            bitmask[guided.row + guided.filled : guided.end] = FULL_MASK
+
+
+def _restrict(batch: Sequence[GuidedRows[Any]], bitmask: Bitmask) -> None:
+    """Take what counted bounds forbid out of the filled rows, and the drafts that break one."""
+    for guided in batch:
+        counted = guided.matcher.counted
+        if counted is not None:
+            rows = bitmask[guided.row : guided.row + guided.filled]
+            guided.valid = counted.restrict(rows, guided.drafts[: guided.valid])
+            guided.filled = min(guided.filled, 1 + guided.valid)
+
+
+def _fill_alone(guided: GuidedRows[Any], bitmask: Bitmask, fill: Fill) -> None:
+    guided.valid = guided.filled = 0
+    try:
+        fill([guided], bitmask)
+        _restrict([guided], bitmask)
+    except Exception as error:  # noqa: BLE001 - see fill_batch
+        guided.error = error
+        guided.valid = guided.filled = 0
