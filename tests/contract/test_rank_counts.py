@@ -137,7 +137,6 @@ def _new(request_id: str, prompt: int) -> Any:
         structured_outputs=constraint,
         extra_args=extra,
         all_stop_token_ids=set(),
-        stop=[],
         max_tokens=16,
         temperature=1.0,
     )

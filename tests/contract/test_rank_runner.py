@@ -141,7 +141,6 @@ def scheduled(*, guided: bool) -> Any:
         structured_outputs=constraint,
         extra_args=ticket,
         all_stop_token_ids={1},
-        stop=[],
         max_tokens=16,
         temperature=1.0,
     )

@@ -157,7 +157,6 @@ class GuidedRunner:
             ticket=ticket_of(params.extra_args),
             stop_tokens=tuple(params.all_stop_token_ids or ()),
             arguments=params.extra_args or {},
-            stop_texts=tuple(params.stop or ()),
             max_tokens=params.max_tokens,
             is_greedy=params.temperature < _GREEDY,
             sampling_params=params,

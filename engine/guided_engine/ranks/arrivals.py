@@ -64,7 +64,6 @@ class Arrivals:
             since_step=step,
             tally=Tally(waits=self.waits),
             stopwatch=self.stopwatch,
-            stop_texts=arrival.stop_texts,
             stop_tokens=frozenset(arrival.stop_tokens),
             max_tokens=arrival.max_tokens,
         )

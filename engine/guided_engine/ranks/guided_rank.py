@@ -8,7 +8,6 @@ nothing is shared between them.
 import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 from guided_contract.errors import ErrorCode
@@ -48,7 +47,6 @@ class RankGuide:
         send: Callable[[AnyRecord], None],
     ) -> None:
         self._traits = traits
-        self._loaded_grammars = loaded_grammars
         self._registry = registry
         self._bitmasks = bitmasks
         self.waits = bitmasks.waits
@@ -256,8 +254,7 @@ class RankGuide:
         if not self._sequences:
             self._times.tell()
         if (ticket := sequence.ticket) is not None:
-            text = partial(self._loaded_grammars.text, ticket.backend, sequence.accepted)
-            self._send(sequence.record(ticket, text))
+            self._send(sequence.record(ticket))
         sequence.release()
 
     def _tell_failure(self, sequence: GuidedSequence) -> None:

@@ -103,11 +103,6 @@ class LoadedGrammars:
             matcher.counted = CountedText(*entry.counted)
         return matcher
 
-    def text(self, name: Backend, tokens: Sequence[int]) -> bytes:
-        """Return the bytes of tokens, as a library reads them."""
-        texts = self._backends[name].tokens()
-        return b"".join(texts[token] for token in tokens if 0 <= token < len(texts))
-
     def __len__(self) -> int:
         return len(self._by_key | self._orphans)
 

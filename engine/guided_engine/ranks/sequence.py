@@ -49,7 +49,6 @@ class GuidedSequence:
     processors: SequenceProcessors | None = None
     accepted: list[int] = field(default_factory=list)
     drafts: Sequence[int] = ()
-    stop_texts: Sequence[str] = ()
     stop_tokens: frozenset[int] = frozenset()
     max_tokens: int | None = None
     failure: ErrorCode | None = None
@@ -186,15 +185,12 @@ class GuidedSequence:
         has_all = self.max_tokens is not None and len(self.accepted) >= self.max_tokens
         return "length" if has_all else None
 
-    def record(self, ticket: Ticket, text: Callable[[], bytes]) -> Decode:
-        """Return the telemetry record of a guided sequence that ends now; `text` returns what was generated.
+    def record(self, ticket: Ticket) -> Decode:
+        """Return the telemetry record of a guided sequence that ends now.
 
         The API server finds stop strings, and aborts the request as if its client had gone.
         """
-        tally, end = self.tally, self.known_end
-        if end is None:
-            said = text() if self.stop_texts else b""
-            end = "stopped" if any(stop.encode() in said for stop in self.stop_texts) else "aborted"
+        tally = self.tally
         return Decode(
             traceparent=ticket.traceparent,
             tracestate=ticket.tracestate,
@@ -213,7 +209,7 @@ class GuidedSequence:
             drafts_accepted=tally.drafts_accepted,
             drafts_forbidden=tally.drafts_forbidden,
             takes_drafts=self.takes_drafts,
-            end_reason=self.failure or end,
+            end_reason=self.failure or self.known_end or "aborted",
         )
 
     def _restart(self, kept: int) -> None:

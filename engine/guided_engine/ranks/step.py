@@ -29,9 +29,9 @@ class Arrival:
     `prompt_tokens` are token ids, empty for prompt embeddings; `prompt_length` counts them in any case.
     `known_tokens` are prompt and output so far, None where the runner does not say (Model Runner V1).
     `computed` is the number of tokens whose KV cache is computed before this step. `stop_tokens` are the
-    request's end of sequence and its own stop tokens, `stop_texts` its stop strings, which the API server
-    looks for. `max_tokens` is how many tokens it may generate, no more than the context has room for (vLLM's
-    API server sees to that), `is_greedy` whether it takes the likeliest.
+    request's end of sequence and its own stop tokens. `max_tokens` is how many tokens it may generate, no
+    more than the context has room for (vLLM's API server sees to that), `is_greedy` whether it takes the
+    likeliest.
     `sampling_params` are vLLM's own, for what users have from there.
     """
 
@@ -44,7 +44,6 @@ class Arrival:
     ticket: Ticket | None
     stop_tokens: Sequence[int]
     arguments: Mapping[str, Any]
-    stop_texts: Sequence[str] = ()
     max_tokens: int | None = None
     is_greedy: bool = False
     sampling_params: Any = None
