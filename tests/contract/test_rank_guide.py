@@ -69,7 +69,7 @@ class TestMasks:
         assert allowed(rank.step(computed={"r": 2}, scheduled={"r": 1})) == [A]
 
     def test_an_unguided_request_is_none_of_ours(self, rank: Rank) -> None:
-        assert not rank.guide.concerns(is_guided=False)
+        assert not rank.guide.has_factories
         assert rank.step([arrival("r", None, is_guided=False)]) is None
         assert rank.guide.is_empty
 

@@ -77,8 +77,7 @@ class Guide:
     def is_sampling(self) -> bool:
         return not self.is_empty
 
-    def concerns(self, is_guided: bool) -> bool:  # noqa: FBT001 - RankGuide's
-        return is_guided
+    has_factories = False
 
     def begin(self, plan: Plan) -> None:
         self.plans.append(plan)

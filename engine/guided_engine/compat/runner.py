@@ -124,7 +124,8 @@ class GuidedRunner:
         arrivals = [
             self._arrival(new)
             for new in scheduler_output.scheduled_new_reqs
-            if new.sampling_params is not None and self._guide.concerns(_is_guided(new.sampling_params))
+            if (params := new.sampling_params) is not None
+            and (self._guide.has_factories or _is_guided(params))
         ]
         if self._guide.is_empty and not arrivals:
             self._guide.skip_step()

@@ -62,7 +62,7 @@ class Arrivals:
             needed=arrival.prompt_length if known is None else len(known),
             computed=arrival.computed,
             since_step=step,
-            tally=Tally(waits=self.waits),
+            tally=Tally(waited_before_ns=self.waits.total_ns),
             stopwatch=self.stopwatch,
             stop_tokens=frozenset(arrival.stop_tokens),
             max_tokens=arrival.max_tokens,

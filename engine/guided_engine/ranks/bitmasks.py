@@ -72,7 +72,8 @@ class BitmaskBuffer:
     """
 
     def __init__(self, rows: int, vocab_size: int, backends: Mapping[Backend, GrammarBackend]) -> None:
-        self.waits = _waits()
+        make_event = partial(torch.cuda.Event, enable_timing=True)
+        self.waits = DeviceWaits(make_event) if torch.cuda.is_available() else Waits()
         self._rows = rows
         self._words = words(vocab_size)
         self._slots: list[_Slot] = []
@@ -140,12 +141,6 @@ class BitmaskBuffer:
             bitmask[guided.row : guided.end, :shared] = filler.scratch[guided.row : guided.end, :shared]
             bitmask[guided.row : guided.row + guided.filled, shared:] = 0
             bitmask[guided.row + guided.filled : guided.end, shared:] = FULL_MASK
-
-
-def _waits() -> Waits:
-    if torch.cuda.is_available():
-        return DeviceWaits(partial(torch.cuda.Event, enable_timing=True))
-    return Waits()
 
 
 def settle_dead_ends(batch: Sequence[GuidedRows[Any]], bitmask: Bitmask) -> list[GuidedRows[Any]]:

@@ -76,17 +76,13 @@ class RankGuide:
 
     @property
     def has_factories(self) -> bool:
-        """Return whether the model has processors."""
+        """Return whether the model has processors: each request that arrives is to be an Arrival then."""
         return bool(self._registry)
 
     @property
     def scheduled_drafts(self) -> Mapping[str, Sequence[int]]:
         """Return this step's drafts by request; -1 where the scheduler does not know one."""
         return self._drafts
-
-    def concerns(self, is_guided: bool) -> bool:  # noqa: FBT001 - the question itself
-        """Return whether an arriving request is to be an Arrival; any is where processors are configured."""
-        return is_guided or self.has_factories
 
     def begin(self, plan: Plan) -> None:
         """Take over what the scheduler decided for this step."""
@@ -254,7 +250,7 @@ class RankGuide:
         if not self._sequences:
             self._times.tell()
         if (ticket := sequence.ticket) is not None:
-            self._send(sequence.record(ticket))
+            self._send(sequence.record(ticket, self.waits.total_ns))
         sequence.release()
 
     def _tell_failure(self, sequence: GuidedSequence) -> None:

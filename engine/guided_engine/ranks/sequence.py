@@ -185,8 +185,8 @@ class GuidedSequence:
         has_all = self.max_tokens is not None and len(self.accepted) >= self.max_tokens
         return "length" if has_all else None
 
-    def record(self, ticket: Ticket) -> Decode:
-        """Return the telemetry record of a guided sequence that ends now.
+    def record(self, ticket: Ticket, waited_ns: int) -> Decode:
+        """Return the telemetry record of a guided sequence that ends now; `waited_ns` are the rank's.
 
         The API server finds stop strings, and aborts the request as if its client had gone.
         """
@@ -203,7 +203,7 @@ class GuidedSequence:
             fills=tally.fills,
             fill_ns=tally.fill_ns,
             fill_max_ns=tally.fill_max_ns,
-            exposed_ns=tally.waits.total_ns - tally.waited_before_ns,
+            exposed_ns=waited_ns - tally.waited_before_ns,
             tokens=len(self.accepted),
             drafts_proposed=tally.drafts_proposed,
             drafts_accepted=tally.drafts_accepted,

@@ -3,12 +3,10 @@
 import time
 from dataclasses import dataclass, field
 
-from guided_engine.ranks.mask_wait import Waits
-
 
 @dataclass(slots=True)
 class Tally:
-    """Counts for the sequence's telemetry record. Durations in nanoseconds; `waits` are the rank's.
+    """Counts for the sequence's telemetry record. Durations in nanoseconds; `waited_before_ns` is the rank's.
 
     Drafts of a step count once its tokens are read: a step that is run after the sequence's end counts none,
     and so async scheduling counts what sync scheduling does.
@@ -27,11 +25,7 @@ class Tally:
     drafts_forbidden: int = 0
     proposed: int = 0
     forbidden: int = 0
-    waits: Waits = field(default_factory=Waits)
     waited_before_ns: int = 0
-
-    def __post_init__(self) -> None:
-        self.waited_before_ns = self.waits.total_ns
 
     def count_step(self, drafts: int) -> None:
         """Count one step, in which so many drafts are verified."""
