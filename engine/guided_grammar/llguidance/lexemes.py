@@ -103,25 +103,21 @@ class Writer:
         """Return a constant text, in which special tokens are meant where they are named."""
         parts, at = list[Part](), 0
         for found in self._named.finditer(text):
-            parts += [self._spelled(text[at : found.start()]), self.token(found[0])]
+            parts += [self._spelled(text[at : found.start()]), self._token(self._special[found[0]])]
             at = found.end()
         return in_order([*parts, self._spelled(text[at:])])
 
     def _spelled(self, text: str) -> Part:
         return self.lexeme(literal(text), LITERAL, text) if text else lambda follow: ("", follow)
 
-    def texts(self, said: Any) -> Part:
-        """Return what a tag begins or ends with: a text, one of several, or a token."""
-        if isinstance(said, dict):
-            return self.token(said["token"])
-        return self.text(said) if isinstance(said, str) else either([self.text(one) for one in said])
-
-    def token(self, token: int | str) -> Part:
-        """Return a token, by its id or as a special one's text."""
-        number = self._special.get(token) if isinstance(token, str) else token
-        if number is None:
-            raise NotTakenError(f"{token!r:.60} is no special token")
+    def _token(self, number: int) -> Part:
         return self.lexeme(f"<[{number}]>", TOKEN, str(number))
+
+    def texts(self, said: Any) -> Part:
+        """Return what a tag begins or ends with: a text, or one of several."""
+        if isinstance(said, dict):
+            raise NotTakenError("it has a token by its number or name")
+        return self.text(said) if isinstance(said, str) else either([self.text(one) for one in said])
 
     def is_plain(self, text: Any) -> bool:
         """Return whether something is a text without special tokens."""

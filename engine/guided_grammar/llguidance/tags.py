@@ -25,6 +25,8 @@ from guided_grammar.texts import literal, new_form
 
 _DIGITS: Final = (r"\d+", "[0-9]+")  # to llguidance the first is digits of any script
 _REPEATS: Final = {"optional": (0, 1), "plus": (1, -1), "star": (0, -1)}
+# Of JSON and of free text; vLLM's parsers ask for none of it.
+_FURTHER: Final = ("any_order", "max_chars", "max_tokens", "max_whitespace_cnt")
 
 
 def as_lark(tag: Any, special: Mapping[str, int], eos: int) -> str:
@@ -52,15 +54,16 @@ def _part(writer: Writer, part: Any) -> Part:
     write = _WRITERS.get(part.get("type", "tag"))  # which a tag among others may leave out
     if write is None:
         raise NotTakenError(f"it has no {part['type']}")
+    for key in _FURTHER:
+        if part.get(key) not in (None, False):
+            raise NotTakenError(f"it has no {key}")
     return write(writer, part)
 
 
 def _json_schema(writer: Writer, part: Any) -> Part:
     schema, style = part["json_schema"], part.get("style", "json")
-    if part.get("any_order") or part.get("excludes"):
-        raise NotTakenError("it has no JSON in any order, or with excludes")
-    if part.get("max_whitespace_cnt") is not None or schema is False:
-        raise NotTakenError("it has no JSON without a value, or with so much white space")
+    if part.get("excludes") or schema is False:
+        raise NotTakenError("it has no JSON with excludes, or without a value")
     if style in elements.STYLES:
         return elements.arguments(writer, schema, elements.STYLES[style])
     if style != "json":
@@ -90,8 +93,6 @@ def _any_text(writer: Writer, part: Any) -> Part:
 
 def _excludes(part: Any) -> Sequence[str]:
     """Return what free text has not."""
-    if part.get("max_tokens") is not None or part.get("max_chars") is not None:
-        raise NotTakenError("it has no free text of some length")
     return part.get("excludes") or ()
 
 
@@ -106,11 +107,13 @@ def _inside(writer: Writer, part: Any) -> Part:
         return in_order([_part(writer, content), writer.texts(end)])
     if writer.is_plain(end):
         return writer.until(_excludes(content), end, ())
-    ends = [end] if isinstance(end, str) else [] if isinstance(end, dict) else end
+    ends = [end] if isinstance(end, str) else end
     return in_order([writer.free(_excludes(content), ends), writer.texts(end)])
 
 
 def _triggered_tags(writer: Writer, part: Any) -> Part:
+    if part.get("stop_after_first"):
+        raise NotTakenError("it has no end after one of its tags")
     tags, triggers = part["tags"], part["triggers"]
     ways = [way for trigger in triggers for way in _triggered(writer, trigger, part)]
     for tag in tags:
@@ -118,8 +121,6 @@ def _triggered_tags(writer: Writer, part: Any) -> Part:
             raise NotTakenError(f"no trigger begins {tag['begin']!r:.80}, or several do")
     first = [either([_tag(writer, tag) for tag in tags])] if part.get("at_least_one") else []
     free = writer.free(_excludes(part), triggers)
-    if part.get("stop_after_first"):
-        return first[0] if first else either([free, *ways])
     return in_order([*first, writer.repeated(either(ways), 0, -1), free])
 
 
@@ -152,23 +153,8 @@ def _tags_with_separator(writer: Writer, part: Any) -> Part:
 
 
 def _repeat(writer: Writer, part: Any) -> Part:
-    least, most = _REPEATS.get(part["type"]) or (part["min"], part["max"])
+    least, most = _REPEATS[part["type"]]
     return writer.repeated(_part(writer, part["content"]), least, most)
-
-
-def lacks(part: Any) -> str | None:
-    """Return why no tokenizer lets a part of a tag be written as Lark; None: it may be."""
-    kind = part.get("type", "tag")
-    if kind not in _WRITERS:
-        return f"llguidance has no {kind}"
-    try:
-        if kind in ("json_schema", "regex"):
-            _WRITERS[kind](Writer({}, -1), part)
-    except NotTakenError as error:
-        return str(error)
-    inner = [part[key] for key in ("content", "format") if key in part]
-    inner += [one for key in ("elements", "tags") for one in part.get(key, ())]
-    return next(filter(None, map(lacks, inner)), None)
 
 
 _WRITERS: Final[Mapping[str, Callable[[Writer, Any], Part]]] = {
@@ -177,11 +163,9 @@ _WRITERS: Final[Mapping[str, Callable[[Writer, Any], Part]]] = {
     "json_schema": _json_schema,
     "or": lambda writer, part: either([_part(writer, one) for one in part["elements"]]),
     "regex": _regex,
-    "repeat": _repeat,
     "sequence": lambda writer, part: in_order([_part(writer, one) for one in part["elements"]]),
     "tag": _tag,
     "tags_with_separator": _tags_with_separator,
-    "token": lambda writer, part: writer.token(part["token"]),
     "triggered_tags": _triggered_tags,
     **dict.fromkeys(_REPEATS, _repeat),
 }

@@ -13,7 +13,6 @@ from guided_grammar.backend import Unsupported
 from guided_grammar.json_schema import subschemas
 from guided_grammar.json_schema.keywords import BOUNDS, asserts, numbers
 from guided_grammar.json_schema.subschemas import Place, within
-from guided_grammar.llguidance import tags
 from guided_grammar.rules import Rule, first
 
 _INCLUSIVE: Final = "llguidance takes the bound itself where the other bound has the same whole part"
@@ -30,9 +29,6 @@ _OF_NUMBERS: Final = frozenset(["const", "enum", *BOUNDS])
 
 def lacks(kind: Kind, value: Any) -> Unsupported | None:
     """Return the first thing that llguidance does not enforce; see Library."""
-    if kind == "structural_tag":
-        reason = tags.lacks(value["format"]) if "format" in value else None
-        return Unsupported("$.format", reason) if reason else None
     if kind != "json" or all(map(_OF_NUMBERS.isdisjoint, within(value))):
         return None
     places = list(subschemas.places(value))
