@@ -122,15 +122,11 @@ class Library(Protocol):
         The kinds of grammar for which it is asked first, where several libraries enforce one.
     counts_minimum_alone
         Whether a string's minLength without maxLength costs less where ranks count it than compiled.
-    own_language
-        The language of `grammar` texts (guided_grammar.texts.language) of which it knows whether one is
-        broken; None: it translates what it takes.
     """
 
     compares_spellings: bool
     first_for: frozenset[Kind]
     counts_minimum_alone: bool
-    own_language: str | None
 
     def read(self, tokenizer: Any, vocab_size: int) -> Any:
         """Return the library's own form of a tokenizer of transformers'.

@@ -14,11 +14,6 @@ def is_lark(grammar: str) -> bool:
     return not any("::=" in line for line in lines)
 
 
-def language(grammar: str) -> str:
-    """Return "lark" or "ebnf"."""
-    return "lark" if is_lark(grammar) else "ebnf"
-
-
 def one_of(texts: Iterable[str]) -> re.Pattern[str]:
     """Return what finds the longest of some texts."""
     longest_first = sorted(filter(None, texts), key=len, reverse=True)

@@ -16,6 +16,8 @@ from support import grammars
 from support.service import serving
 from support.sidecar import Api, Rank
 
+# What ranks load from a file: xgrammar compiles it for longer than they may.
+KNOWN, NEW = grammars.slow_regex(400), grammars.slow_regex(401)
 PATIENT = GuidedDecodingConfig(compile=CompileConfig(timeout_s=60))  # these machines can be busy
 
 
@@ -39,30 +41,30 @@ def _small_tmpfs(folder: Path, size: str) -> Iterator[Path]:
 async def test_a_full_tmpfs_is_told_as_that_and_corrupts_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with _small_tmpfs(tmp_path / "run", "4m") as run:
+    with _small_tmpfs(tmp_path / "run", "16m") as run:
         async with (
             serving(run, monkeypatch, guided_decoding=PATIENT) as (_, pod),
             Rank.connected(pod) as rank,
             Api.connected(pod) as api,
         ):
-            known = await api.prepare("grammar", grammars.filed("known"))
+            known = await api.prepare("regex", KNOWN, backend="xgrammar")
             filler = run / "filler"
             with contextlib.suppress(OSError), filler.open("wb") as file:
                 while True:
                     file.write(b"x" * 4096)
-            refused = await api.prepare("grammar", grammars.filed("new"))
+            refused = await api.prepare("regex", NEW, backend="xgrammar")
             assert isinstance(refused, Refused)
             assert refused.code == "grammar_storage_full", refused.message
             assert refused.retry_after_s
             assert "No space left" in refused.message
-            again = await api.prepare("grammar", grammars.filed("known"))
+            again = await api.prepare("regex", KNOWN, backend="xgrammar")
             assert again == msgspec.structs.replace(known, id=3)
             for schema in (grammars.BOUNDED, grammars.PERSON):
                 assert isinstance(await api.prepare("json", schema), Prepared), "it needs no file"
             assert {path.name for path in pod.grammars_folder.iterdir()} == {known.key}  # type: ignore[union-attr]
 
             filler.unlink()
-            again = await api.prepare("grammar", grammars.filed("new"))
+            again = await api.prepare("regex", NEW, backend="xgrammar")
             assert isinstance(again, Prepared), again
             load = next(load for load in rank.loads if load.key == again.key)
             content = (pod.grammars_folder / again.key).read_bytes()

@@ -129,8 +129,6 @@ READ = [
     ("regex", "a**", "guidance"),
     ("regex", "a{2}{3}", "guidance"),
     ("regex", r"\x{61}", "guidance"),
-    ("grammar", 'start: a~1..60\na: "x"', "xgrammar"),
-    ("grammar", '?start: "a"i', "xgrammar"),
 ]
 
 

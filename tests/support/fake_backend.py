@@ -159,7 +159,6 @@ class FakeLibrary:
     compares_spellings = False
     first_for = frozenset[Kind]()
     counts_minimum_alone = False
-    own_language: str | None = None
 
     def read(self, tokenizer: Any, vocab_size: int) -> FakeTokenizer:
         """Return the tokens' texts; see Library."""

@@ -26,12 +26,6 @@ def tag(name: str) -> str:
     return json.dumps({"structures": [structure], "triggers": [f"<{name}"]})
 
 
-def filed(name: str) -> str:
-    """Return a Lark grammar: what ranks load from a file, however small it is; of more than 100 KB."""
-    words = " | ".join(f"/[a-z]{{{length}}}-[0-9]+/" for length in range(1, 9))
-    return f'start: "{name}" word*\nword: {words}'
-
-
 TAGS = tag("f")
 OF_EVERY_KIND: dict[str, tuple[Kind, str]] = {
     "json": ("json", PERSON),

@@ -20,7 +20,7 @@ from guided_grammar.json_schema import subschemas
 from guided_grammar.llguidance.matcher import GuidanceFiller, GuidanceMatcher, Prototype
 from guided_grammar.llguidance.tags import as_lark
 from guided_grammar.masks import Bitmask
-from guided_grammar.texts import choice_as_lark, is_lark, one_of
+from guided_grammar.texts import choice_as_lark, one_of
 
 # Of what is kept, for each second of CPU that it takes to make: 30 to 140 MB. To ask malloc takes 4 ms.
 _BYTES_A_SECOND: Final = 140e6
@@ -89,10 +89,8 @@ class GuidanceBackend:
             subschemas.with_each_of_tag(
                 json.loads(spec), lambda _, schema: texts.append(json.dumps(schema, ensure_ascii=False))
             )
-        elif kind == "grammar":
-            texts = [] if is_lark(spec) else [spec]
         else:
-            texts = [_unescaped(spec) if kind != "regex" else spec]
+            texts = [] if kind == "grammar" else [spec if kind == "regex" else _unescaped(spec)]
         for text in texts:
             if found := self._named().search(text.replace("\\", "")):
                 raise BackendError(f"llguidance does not support {found[0]} as text, it is a special token")

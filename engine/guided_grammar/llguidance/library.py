@@ -15,7 +15,6 @@ class GuidanceLibrary:
     first_for = frozenset[Kind](["choice", "json", "json_object", "regex", "structural_tag"])
     # Such a bound it compiles to masks that cost less than counting (docs/how-a-grammar-is-served.md).
     counts_minimum_alone = False
-    own_language: str | None = "lark"
 
     def read(self, tokenizer: Any, vocab_size: int) -> Any:
         """Return an llguidance.LLTokenizer, as upstream makes it; see Library."""

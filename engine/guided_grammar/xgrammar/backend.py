@@ -16,7 +16,7 @@ from guided_contract.wire import Kind
 from guided_grammar.backend import ANY_OBJECT, BackendError, Threads, one_line
 from guided_grammar.guided_rows import GuidedRows
 from guided_grammar.masks import Bitmask
-from guided_grammar.texts import choice_as_ebnf, is_lark, new_form
+from guided_grammar.texts import choice_as_ebnf, new_form
 from guided_grammar.xgrammar import classes
 from guided_grammar.xgrammar.matcher import XGrammarFiller, XGrammarMatcher
 from guided_grammar.xgrammar.special import SpecialTokens
@@ -59,10 +59,7 @@ class XGrammarBackend:
         begin_s = time.process_time()
         try:
             source = self._source(kind, spec)
-            if source is None:
-                compiled = self._compiler().compile_lark(self._special().in_lark(spec))
-            else:
-                compiled = self._of_source(source)
+            compiled = self._of_source(source)
         except MemoryError:
             raise
         except Exception as error:  # whatever a library trips over in a client's text
@@ -70,8 +67,7 @@ class XGrammarBackend:
         finally:
             is_quick = time.process_time() - begin_s < _QUICK_S
             self.is_worn |= not is_quick
-        fits = source is not None and len(source) <= _LONGEST
-        return XGrammarGrammar(compiled, source if fits else None, is_quick=is_quick)
+        return XGrammarGrammar(compiled, source if len(source) <= _LONGEST else None, is_quick=is_quick)
 
     def load(self, source: str | None, artifact: bytes | None) -> "XGrammarGrammar":
         """Load what a worker compiled; see Backend."""
@@ -91,8 +87,8 @@ class XGrammarBackend:
         """Return each token's bytes; see Backend."""
         return self._tokens()
 
-    def _source(self, kind: Kind, spec: str) -> str | None:
-        """Return the grammar of upstream's call, written out; None: of Lark there is none."""
+    def _source(self, kind: Kind, spec: str) -> str:
+        """Return the grammar of upstream's call, written out."""
         marked = None
         if kind == "structural_tag":
             tag = new_form(json.loads(spec))
@@ -100,8 +96,6 @@ class XGrammarBackend:
             grammar = marked or xgrammar.Grammar.from_structural_tag(json.dumps(tag))
         else:
             grammar = _grammar(kind, spec)
-        if grammar is None:
-            return None
         is_cached = marked is None and _ODD.search(spec) is None
         written = classes.of_text(grammar.serialize_json(), is_json=kind in _OF_SCHEMAS)
         return f"{'' if is_cached else _UNCACHED}{written}"
@@ -115,7 +109,7 @@ class XGrammarBackend:
         return compiler.compile_grammar(xgrammar.Grammar.deserialize_json(written))
 
 
-def _grammar(kind: Kind, spec: str) -> Any | None:
+def _grammar(kind: Kind, spec: str) -> Any:
     grammar = xgrammar.Grammar
     if kind in ("json", "json_object"):
         return grammar.from_json_schema(spec or ANY_OBJECT)
@@ -123,7 +117,7 @@ def _grammar(kind: Kind, spec: str) -> Any | None:
         return grammar.from_regex(spec)
     if kind == "choice":
         return grammar.from_ebnf(choice_as_ebnf(json.loads(spec)))
-    return None if is_lark(spec) else grammar.from_ebnf(spec)
+    return grammar.from_ebnf(spec)
 
 
 class XGrammarGrammar:

@@ -14,7 +14,6 @@ class XGrammarLibrary:
     # vLLM's EBNF.
     first_for = frozenset[Kind](["grammar"])
     counts_minimum_alone = True
-    own_language: str | None = "ebnf"
 
     def read(self, tokenizer: Any, vocab_size: int) -> Any:
         """Return an xgrammar.TokenizerInfo in which no special token is text; see Library."""

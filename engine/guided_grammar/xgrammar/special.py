@@ -2,8 +2,8 @@ r"""Special tokens, as `<|im_end|>`: to xgrammar they are text, to whoever reads
 
 Inside a string, or wherever else a grammar allows any text, such a token would be sampled and then be missing
 from the answer, which may no longer match. So each is given bytes that begin with MARK, which is no UTF-8: no
-text holds them. A structural tag or a Lark grammar that names one means the token itself; there it is written
-as those bytes, or as its number.
+text holds them. A structural tag that names one means the token itself; there it is written as those bytes,
+or as its number.
 """
 
 import json
@@ -21,8 +21,6 @@ _TEXTS: Final = frozenset(["begin", "end", "value", "triggers", "separator"])  #
 _TOKENS: Final = frozenset(["token", "trigger_tokens", "exclude_tokens"])  # by number or by name
 _OPAQUE: Final = frozenset(["json_schema", "grammar", "pattern", "excludes"])
 _BYTE_STRING: Final = 0  # the kind of an expression in a grammar's serialised form
-# Strings, regexes and comments of a Lark grammar, or what may be a special token's name.
-_LARK: Final = re.compile(r'"(?:\\.|[^"\\\n])*"|/(?:\\.|[^/\\\n])+/|//[^\n]*|(<[^\s<>]+>)')
 
 
 def marked(info: Any, tokenizer: Any) -> Any:
@@ -65,15 +63,6 @@ class SpecialTokens:
         }
         self._named = texts.one_of(self._numbers)
         self._stand_ins = re.compile(f"{_STAND_IN}({self._named.pattern})".encode())
-
-    def in_lark(self, grammar: str) -> str:
-        """Return a Lark grammar in which special tokens are called by their numbers."""
-
-        def numbered(found: re.Match[str]) -> str:
-            number = self._numbers.get(found[1] or "")
-            return found[0] if number is None else f"<[{number}]>"
-
-        return _LARK.sub(numbered, grammar)
 
     def in_tag(self, tag: dict[str, Any]) -> Any | None:
         """Return the xgrammar.Grammar of a structural tag's new form; None: it names no special token."""

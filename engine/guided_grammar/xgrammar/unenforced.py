@@ -12,6 +12,7 @@ from guided_grammar.backend import Unsupported
 from guided_grammar.json_schema.keywords import BOUNDS, CONSTRAINTS, LENGTHS, has_lengths, numbers
 from guided_grammar.json_schema.subschemas import ROOT, Place, places
 from guided_grammar.rules import Rule, first
+from guided_grammar.texts import is_lark
 
 # It reads a schema by the first of these that it finds there, and nothing beside it.
 _RULERS: Final = ("$ref", "const", "enum", "anyOf", "allOf")
@@ -57,6 +58,8 @@ def lacks(kind: Kind, value: Any) -> Unsupported | None:
         return Unsupported(None, _LONG_REPEAT)
     if kind in {"regex", "grammar"} and _SURROGATE.search(value):
         return Unsupported(None, _HALF)
+    if kind == "grammar" and is_lark(value):
+        return Unsupported(None, "xgrammar reads EBNF; this is Lark, which llguidance (guidance) reads")
     return None
 
 

@@ -17,8 +17,6 @@ from guided_grammar.backend import Backend as GrammarBackend
 from guided_grammar.backend import BackendError
 from guided_grammar.json_schema import subschemas
 from guided_grammar.json_schema.keywords import CONSTRAINTS
-from guided_grammar.registry import library
-from guided_grammar.texts import language
 from guided_sidecar.grammar.compile import heard, routing
 from guided_sidecar.grammar.compile.reading import Grammar
 from guided_sidecar.grammar.schema import patterns
@@ -72,11 +70,7 @@ class Refusals:
         except BackendError as refusal:
             if ran_out_of_memory(str(refusal)):
                 raise GuidedError(ErrorCode.GRAMMAR_COMPILE_MEMORY) from refusal
-            found = self._explained(backend, str(refusal))
-            # Whose language it is knows best what is wrong with a text.
-            text = self._grammar.text()
-            knows = self._job.kind == "grammar" and library(backend).own_language == language(text)
-            self._errors.insert(0 if knows else len(self._errors), found)
+            self._errors.append(self._explained(backend, str(refusal)))
 
     def clearest(self) -> GuidedError:
         """Return what the developer reads: the first error with a keyword's path, else the first."""
@@ -101,8 +95,6 @@ class Refusals:
                 return GuidedError(ErrorCode.GRAMMAR_UNSUPPORTED, reason)
             return GuidedError(ErrorCode.GRAMMAR_INVALID, f"the regex is broken: {broken}")
         is_limit = any(word in said for word in _LIMIT)
-        if grammar.kind == "grammar":
-            is_limit = is_limit or self._is_read_by_others(backend)
         code = ErrorCode.GRAMMAR_UNSUPPORTED if is_limit else ErrorCode.GRAMMAR_INVALID
         if grammar.kind == "structural_tag":
             return fault("$" if "structures" in grammar.value else "$.format", reason, code)

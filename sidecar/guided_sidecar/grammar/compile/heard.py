@@ -47,7 +47,6 @@ _PLAIN: Final = tuple(
             "it has more than 65,000 parts; maxItems counts",
         ),
         (r"panic: (.{0,80}).*", r"\1"),
-        (r"Failed to convert the grammar from GBNF to Lark: ", ""),
         (r"Invalid structural tag error: ", ""),
         (r"Warning: ", ""),
         (r"Token string resolution requires tokenizer_info", "no special token has this name"),
