@@ -41,7 +41,7 @@ def _small_tmpfs(folder: Path, size: str) -> Iterator[Path]:
 async def test_a_full_tmpfs_is_told_as_that_and_corrupts_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with _small_tmpfs(tmp_path / "run", "16m") as run:
+    with _small_tmpfs(tmp_path / "run", "64m") as run:
         async with (
             serving(run, monkeypatch, guided_decoding=PATIENT) as (_, pod),
             Rank.connected(pod) as rank,
