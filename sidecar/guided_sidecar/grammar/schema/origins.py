@@ -5,6 +5,7 @@ only where the form takes all that the schema does.
 """
 
 import re
+from os.path import commonprefix
 from typing import Any, Final, NamedTuple
 
 from guided_contract.errors import ErrorCode, GuidedError
@@ -78,7 +79,7 @@ class Form(NamedTuple):
         inner = inner or "$"
         for path, part in reversed(subschemas.along(self.schema, inner)):
             if (origin := self.origins.get(id(part))) is not None:
-                return self._of_keyword(origin, inner[len(path) :])
+                return subschemas.below(self.path, str(self._keyword(origin, inner[len(path) :])))
         return self.path
 
     def told(self, error: GuidedError) -> GuidedError:
@@ -88,13 +89,10 @@ class Form(NamedTuple):
             return error
         told = [fault(path, PARTLY, ErrorCode.GRAMMAR_UNSUPPORTED) for path in self.narrowed]
         found = [moved(one, self.path) for one in told]
-        return max(found, key=lambda one: _shared(one.path or "$", where), default=error)
-
-    def _of_keyword(self, origin: Origin, rest: str) -> str:
-        """Return the path of the keyword that what is left of a path begins with."""
-        return subschemas.below(self.path, str(self._keyword(origin, rest)))
+        return max(found, key=lambda one: len(commonprefix([one.path or "$", where])), default=error)  # noqa: RUF071
 
     def _keyword(self, origin: Origin, rest: str) -> JsonPath:
+        """Return the path of the keyword that what is left of a path begins with."""
         found = _KEYWORD.match(rest)
         keyword = found[1] if found else ""
         for written in (keyword, *_WRITTEN_FOR.get(keyword, ())):
@@ -104,10 +102,3 @@ class Form(NamedTuple):
         parts = origin.part.get(keyword, ()) if keyword in BRANCHES else ()
         known = [self.origins[id(part)].path for part in parts if id(part) in self.origins]
         return known[-1] if known else origin.path
-
-
-def _shared(path: str, there: str) -> int:
-    """Return how many characters two paths begin alike with."""
-    return next(
-        (i for i, (one, other) in enumerate(zip(path, there, strict=False)) if one != other), len(path)
-    )
