@@ -73,6 +73,8 @@ MET: list[Any] = [
     {"type": "object", "properties": {"x": {"type": "string", "minLength": 3, "maxLength": 2}}},
     {"type": "integer", "minimum": 1 << 60, "allOf": [{"maximum": 1 << 61}]},
     {"allOf": [{"multipleOf": 5}, {"type": "integer", "maximum": -3}]},
+    {"anyOf": [{"$ref": "#/$defs/none"}, {"type": "string"}],
+     "$defs": {"none": {"type": "array", "maxItems": 1, "minItems": 2}}},
 ]  # fmt: skip
 
 

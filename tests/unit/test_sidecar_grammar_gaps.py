@@ -51,6 +51,10 @@ def order(asked: Job) -> list[str]:
         ({"maxItems": 2}, "$.maxItems"),
         ({"properties": {"a": {"minProperties": 2}}}, "$.properties.a.minProperties"),
         ({"type": "object", "properties": {"é": {}}, "additionalProperties": True}, "$.properties"),
+        (
+            {"type": "object", "properties": {"a": {}}, "required": ["a"], "minProperties": 2},
+            "$.properties",
+        ),
         ({"type": "string", "pattern": r"^\S+$"}, "$.pattern"),
         ({"type": "string", "pattern": "b"}, "$.pattern"),
         ({"type": "string", "pattern": "^a|b$"}, "$.pattern"),

@@ -85,8 +85,10 @@ def _is_written_otherwise(_place: Place, value: Any) -> bool:
 
 
 def _is_open(place: Place, _names: Any) -> bool:
-    others = (place.schema.get(keyword, False) for keyword in ("additionalProperties", "patternProperties"))
-    return any(other is not False for other in others)
+    schema = place.schema
+    others = (schema.get(keyword, False) for keyword in ("additionalProperties", "patternProperties"))
+    is_short = schema.get("minProperties", 0) > len({*schema["properties"], *schema.get("required", ())})
+    return is_short or any(other is not False for other in others)
 
 
 def _repeats_too_often(pattern: str) -> bool:

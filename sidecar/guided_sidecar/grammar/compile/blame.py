@@ -104,6 +104,9 @@ class Refusals:
         path = _path(made, said)
         if not any(words in said for words in _EMPTY):
             return fault(path, reason, ErrorCode.GRAMMAR_UNSUPPORTED)
+        if "$defs" in made.schema:  # of an empty one, llguidance refuses whatever refers to it
+            reason = "no value meets the schema, or a part that it refers to"
+            return fault(path, reason, ErrorCode.GRAMMAR_UNSUPPORTED)
         if self._is_refused(backend, "json", json.dumps(made.schema)):  # and not only with objects closed
             return fault(path, "no value meets the schema", ErrorCode.GRAMMAR_DEAD_END)
         return fault(path, PARTLY, ErrorCode.GRAMMAR_UNSUPPORTED)

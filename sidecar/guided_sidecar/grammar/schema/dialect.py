@@ -20,11 +20,11 @@ from guided_sidecar.grammar.schema.origins import Said
 Schema = dict[str, Any]
 
 _NEWEST: Final = 2020
-_DRAFTS: Final = {
-    "draft-04/": 4,
-    "draft-06/": 6,
-    "draft-07/": 7,
-    "draft/2019-09/": 2019,
+_DRAFTS: Final = {  # as jsonschema knows them; what else is named is read as the newest
+    "http://json-schema.org/draft-04/schema": 4,
+    "http://json-schema.org/draft-06/schema": 6,
+    "http://json-schema.org/draft-07/schema": 7,
+    "https://json-schema.org/draft/2019-09/schema": 2019,
 }
 _FORMER: Final = ("$recursiveRef", _NEWEST)  # which knows it no more
 # What a library's own keywords do, a client must not: they switch its checks off.
@@ -35,7 +35,7 @@ _COUNT: Final = re.compile("(?:min|max)[A-Z]")  # begins the keywords that bound
 def of(schema: Any) -> int:
     """Return the draft of a schema by its $schema: 4, 6, 7, 2019 or 2020."""
     named = schema.get("$schema", "") if isinstance(schema, dict) else ""
-    return next((draft for part, draft in _DRAFTS.items() if part in named), _NEWEST)
+    return _DRAFTS.get(str(named).removesuffix("#"), _NEWEST)
 
 
 def read(part: Schema, draft: int, path: JsonPath) -> Said:
@@ -48,6 +48,9 @@ def read(part: Schema, draft: int, path: JsonPath) -> Said:
     """
     if PRIVATE in part:
         raise unsupported(JsonPath(path, PRIVATE), f"{PRIVATE} is not supported in a schema")
+    if "$schema" in part and of(part) != draft:
+        reason = "a part of another draft than the schema's is not supported"
+        raise unsupported(JsonPath(path, "$schema"), reason)
     if draft < 2019 and "$ref" in part:
         return Said({"$ref": part["$ref"]})  # what stands beside it says nothing there
     said = Said(

@@ -15,7 +15,7 @@ Schema = dict[str, Any]
 
 TYPES: Final = frozenset(["array", "boolean", "null", "number", "object", "string"])
 _DEEPEST: Final = 12
-_MOST_LOOKS: Final = 20_000
+_MOST_LOOKS: Final = 10_000
 _NAMED: Final = {
     bool: "boolean",
     int: "number",
@@ -88,9 +88,17 @@ class Judge:
         return _required(said) if _types(said) & among == {"object"} else set()
 
     def are_apart(
-        self, one: Sequence[Any], other: Sequence[Any], depth: int = 0, among: frozenset[str] = TYPES
+        self,
+        one: Sequence[Any],
+        other: Sequence[Any],
+        depth: int = 0,
+        among: frozenset[str] = TYPES,
+        tried: frozenset[int] = frozenset(),
     ) -> bool:
-        """Return whether no value of some types meets all of both; False also where that is not plain."""
+        """Return whether no value of some types meets all of both; False also where that is not plain.
+
+        `tried` are the lists of branches, by their id, of which one is among the schemas.
+        """
         self._looks += 1
         if False in one or False in other:
             return True
@@ -103,11 +111,14 @@ class Judge:
         if shared == {"object"} and self._objects_apart(*both, depth + 1):
             return True
         return any(
-            all(self.are_apart([*mine, branch], there, depth + 1, among) for branch in said[keyword])
+            all(
+                self.are_apart([*mine, branch], there, depth + 1, among, tried | {id(said[keyword])})
+                for branch in said[keyword]
+            )
             for mine, there, found in ((one, other, both[0]), (other, one, both[1]))
             for said in found
             for keyword in ("anyOf", "oneOf")
-            if keyword in said
+            if keyword in said and id(said[keyword]) not in tried
         )
 
     def _objects_apart(self, one: list[Said], other: list[Said], depth: int) -> bool:

@@ -1,12 +1,12 @@
 """What a reference of a schema names: a JSON pointer from the schema's root, `#` or `#/...`."""
 
+import json
 from typing import Any
 
-from guided_contract.errors import ErrorCode, GuidedError
 from guided_grammar.json_schema import subschemas
-from guided_grammar.json_schema.subschemas import JsonPath
+from guided_grammar.json_schema.subschemas import ROOT, JsonPath
 from guided_sidecar.grammar.schema import dialect, schema
-from guided_sidecar.grammar.schema.faults import fault, moved, unsupported
+from guided_sidecar.grammar.schema.faults import fault, unsupported
 from guided_sidecar.grammar.schema.limits import shown
 
 
@@ -21,9 +21,8 @@ class References:
 
     def __init__(self, root: Any) -> None:
         self._root = root
-        self._address = "id" if dialect.of(root) == 4 else "$id"
         self._checked: set[int] = set()  # by their ids: what is a schema for certain
-        self._note(root)
+        _refuse_addresses(root, "id" if dialect.of(root) == 4 else "$id")
 
     def target(self, reference: Any, path: JsonPath) -> tuple[Any, JsonPath]:
         """Return the schema that a reference names, and its path.
@@ -42,20 +41,22 @@ class References:
             raise fault(str(path), f"{shown(reference)} does not exist in the schema") from None
         if not isinstance(found, dict | bool):
             raise unsupported(path, "it does not lead to a schema")
-        if isinstance(found, dict) and id(found) not in self._checked:  # elsewhere anything may stand
-            schema.check_part(found, self._root, way)
-            try:
-                self._note(found)
-            except GuidedError as error:
-                raise moved(error, str(way)) from error
+        if isinstance(found, dict):
+            self._checked = self._checked or {id(one) for one in subschemas.within(self._root)}
+            if id(found) not in self._checked:  # elsewhere anything may stand
+                schema.check_part(found, self._root, way)
+                self._checked |= {id(one) for one in subschemas.within(found)}
         return found, way
 
-    def _note(self, part: Any) -> None:
-        for place in subschemas.places(part):
-            self._checked.add(id(place.schema))
-            own = place.schema.get(self._address, "#")
-            if place.schema is self._root or not isinstance(own, str) or own.startswith("#"):
-                continue
-            if (below := subschemas.find(place.schema, "$ref")) is not None:
-                reason = f"it is not supported in a part that has an address of its own, {self._address}"
-                raise fault(subschemas.below(place.path, below), reason, ErrorCode.GRAMMAR_UNSUPPORTED)
+
+def _refuse_addresses(root: Any, keyword: str) -> None:
+    """Refuse a part with an address and references, wherever it stands: those may lead through anything."""
+    stack = [(ROOT, root)]
+    while stack:
+        way, part = stack.pop()
+        below = part.items() if isinstance(part, dict) else enumerate(part) if isinstance(part, list) else ()
+        stack += [(JsonPath(way, key), one) for key, one in below if isinstance(one, dict | list)]
+        own = part.get(keyword) if isinstance(part, dict) and part is not root else None
+        if isinstance(own, str) and not own.startswith("#") and '"$ref": "' in json.dumps(part):
+            reason = "a part with an address of its own that has references is not supported"
+            raise unsupported(JsonPath(way, keyword), reason)
