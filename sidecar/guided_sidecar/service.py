@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from guided_contract import processes
+from guided_contract import config, processes
 from guided_sidecar import settings
 from guided_sidecar.health.server import HealthServer
 from guided_sidecar.ranks.agreement import Agreement
@@ -37,12 +37,7 @@ async def run(configuration: Settings) -> None:
             agreement = Agreement(pod.tensor_parallel)
             service = GrammarService(configuration, instruments.tracer, agreement)
             telemetry = Telemetry(pod, instruments, agreement.receive)
-        health = HealthServer(
-            configuration,
-            service.snapshot,
-            instruments.metrics,
-            telemetry.processor_failures,
-        )
+        health = HealthServer(configuration, service.snapshot, instruments.metrics)
         # Stopped in the opposite order: the last spans are sent after their makers have ended.
         for part in (telemetry, service, health):
             await part.start()
@@ -57,7 +52,7 @@ def main() -> None:
     logging.basicConfig(level=logging.INFO, format="%(levelname)s sidecar: %(message)s", force=True)
     try:
         configuration = settings.load()
-    except settings.SettingsError as error:
+    except config.ConfigError as error:
         sys.stderr.write(f"guided_sidecar: {error}\n")
         sys.exit(2)
     asyncio.run(run(configuration))

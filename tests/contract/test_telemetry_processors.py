@@ -63,7 +63,7 @@ async def test_failures_and_times_come_from_a_rank_to_the_page_and_the_collector
         for record in work(tmp_path):
             sender.send(record)
         sender.close()
-        await eventually(lambda: telemetry.processor_failures() == {"fails": 1})
+        await eventually(lambda: instruments.metrics.processor_failures == {"fails": 1})
         await telemetry.stop()
     [span] = collector.kept.named("processor.failure")
     assert (span.trace_id, span.parent_span_id) == (TRACE, SPAN)

@@ -158,17 +158,6 @@ async def test_an_unreachable_engine_keeps_the_pod_unready(pod: Pod) -> None:
     await pod.is_unready_with("ProbePending")
 
 
-async def test_a_verdict_that_is_no_longer_made_counts_as_unready(
-    pod: Pod, engine: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    del engine
-    pod.snapshot = ServiceSnapshot(hellos=HELLOS, workers=WorkersState(idle=1, forks=1))
-    pod.beat()
-    await eventually(lambda: pod.server.verdict.ready)
-    monkeypatch.setattr(server, "_STALE_S", -1.0)
-    assert "stopped judging" in await pod.is_unready_with("EngineStalled")
-
-
 async def test_the_status_page_is_what_the_operator_reads(pod: Pod) -> None:
     pod.snapshot = ServiceSnapshot(
         hellos=HELLOS, workers=WorkersState(idle=2, forks=2, restarts={"crashed": 1})

@@ -6,7 +6,7 @@ import logging
 import os
 import socket
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter as GrpcExporter
@@ -22,7 +22,6 @@ from guided_contract.otel_variables import traces_url
 from guided_contract.records import Decode, Digests, HttpRequest, ProcessorFailure
 from guided_sidecar.telemetry import conventions, otlp_metrics, record_spans, spans
 from guided_sidecar.telemetry.metrics import SidecarMetrics
-from guided_sidecar.telemetry.record_spans import ProcessorFailures
 
 FLUSH_DEADLINE_S: Final = 5.0  # of a pod's 30 s to end, after the engine has gone
 _DATAGRAM_BYTES: Final = 64 << 10
@@ -43,9 +42,7 @@ class Instruments:
     def __init__(self, config: PodConfig) -> None:
         resource = Resource.create({}, conventions.SCHEMA_URL)
         is_traced = config.telemetry.endpoint is not None
-        self.metrics = SidecarMetrics(
-            config.tensor_parallel, processors=[processor.name for processor in config.logits_processors]
-        )
+        self.metrics = SidecarMetrics(config.tensor_parallel)
         # Without a collector the contexts of other processes' traces still travel, and no trace begins here.
         self.provider = spans.provider(resource, share=config.telemetry.sampling if is_traced else 0.0)
         self.provider.add_span_processor(self.metrics.spans)
@@ -68,12 +65,8 @@ class Telemetry:
         self._path = config.telemetry_socket
         self._on_digests = on_digests
         self._ranks = config.tensor_parallel
-        self._failures = ProcessorFailures(config.logits_processors, self._ranks, instruments.tracer)
+        self._processors = config.logits_processors
         self._socket: socket.socket | None = None
-
-    def processor_failures(self) -> Mapping[str, int]:
-        """Return how many sequences ended for each logits processor, by its name."""
-        return self._failures.counts
 
     async def start(self) -> None:
         """Listen for records.
@@ -124,21 +117,21 @@ class Telemetry:
         """Make spans and counts of what a process sent; what is no record is counted."""
         try:
             record = records.decode(datagram)
-            root = record_spans.root(record) if isinstance(record, HttpRequest) else None
         except ValueError:
             self._instruments.metrics.take_garbage()
             return
+        tracer = self._instruments.tracer
         self._instruments.metrics.take(record)
         match record:
             case HttpRequest():
-                if root is not None:
-                    record_spans.make_request(self._instruments.tracer, record, *root)
-            case Decode() if record.rank % self._ranks == 0:  # those of others tell the same
-                record_spans.make_decode(self._instruments.tracer, record)
+                record_spans.make_request(tracer, record)
             case Digests():
                 self._on_digests(record)
-            case ProcessorFailure():
-                self._failures.take(record)
+            # Those of other ranks of a sequence tell the same.
+            case Decode() if record.rank % self._ranks == 0:
+                record_spans.make_decode(tracer, record)
+            case ProcessorFailure() if record.rank % self._ranks == 0:
+                record_spans.make_processor_failure(tracer, record, self._processors)
 
 
 def span_processor(telemetry: TelemetryConfig, registry: CollectorRegistry) -> SpanProcessor | None:
