@@ -106,11 +106,7 @@ async def engine(pod: Pod) -> AsyncIterator[None]:
     async def complete(_: web.Request) -> web.Response:
         return web.json_response({"choices": [{"text": '"guided"', "finish_reason": "stop"}]})
 
-    async def health(_: web.Request) -> web.Response:
-        return web.Response()
-
     app = web.Application()
-    app.router.add_get("/health", health)
     app.router.add_post("/v1/completions", complete)
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()

@@ -198,7 +198,6 @@ class Known:
         """End one lease; without any, a grammar stays while there is room."""
         self._leases -= collections.Counter([key])
         if self.kept(key) is not None and not self._leases[key]:
-            self._load_barrier.rest(key)
             self._evict()
 
     def drop(self, grammar: Grammar) -> None:
