@@ -32,14 +32,20 @@ _DATAGRAMS_PER_WAKE: Final = 256
 _log: Final = logging.getLogger(__name__)
 
 
-class Instruments:
-    """What the sidecar's parts tell by: a tracer, metrics. Make it after any fork.
+class Telemetry:
+    """What the sidecar's parts tell by, a `tracer` and `metrics`, and the way out. Make it after any fork.
 
-    Where they go is in the environment, as `otel_variables.environment` makes it; without a collector,
-    figures are for whoever reads /metrics.
+    It also takes what other processes tell, the ranks' digests too (`on_digests`): records on a unix datagram
+    socket, made anew at `start` with mode 0600. Where all goes is in the environment, as
+    `otel_variables.environment` makes it; without a collector, figures are for whoever reads /metrics.
     """
 
-    def __init__(self, config: PodConfig) -> None:
+    def __init__(self, config: PodConfig, on_digests: Callable[[Digests], None]) -> None:
+        self._path = config.telemetry_socket
+        self._on_digests = on_digests
+        self._ranks = config.tensor_parallel
+        self._processors = config.logits_processors
+        self._socket: socket.socket | None = None
         resource = Resource.create({}, conventions.SCHEMA_URL)
         is_traced = config.telemetry.endpoint is not None
         self.metrics = SidecarMetrics(config.tensor_parallel)
@@ -50,23 +56,6 @@ class Instruments:
             self.provider.add_span_processor(way_out)
         self.figures = otlp_metrics.figures(self.metrics.registry, resource, os.environ)
         self.tracer = spans.tracer(self.provider)
-
-
-class Telemetry:
-    """The receiver of what other processes tell, the ranks' digests too, and the way out for all of it.
-
-    Records come by a unix datagram socket, made anew at `start` with mode 0600.
-    """
-
-    def __init__(
-        self, config: PodConfig, instruments: Instruments, on_digests: Callable[[Digests], None]
-    ) -> None:
-        self._instruments = instruments
-        self._path = config.telemetry_socket
-        self._on_digests = on_digests
-        self._ranks = config.tensor_parallel
-        self._processors = config.logits_processors
-        self._socket: socket.socket | None = None
 
     async def start(self) -> None:
         """Listen for records.
@@ -95,9 +84,9 @@ class Telemetry:
             self._read_some(self._socket)
             self._socket.close()
             self._socket = None
-        ends: list[Callable[[], None]] = [self._instruments.provider.shutdown]
-        if self._instruments.figures is not None:
-            ends.append(self._instruments.figures.shutdown)
+        ends: list[Callable[[], None]] = [self.provider.shutdown]
+        if self.figures is not None:
+            ends.append(self.figures.shutdown)
         # In threads that end with the process: a collector that does not answer takes longer.
         sending = [threading.Thread(target=end, daemon=True) for end in ends]
         for thread in sending:
@@ -118,20 +107,19 @@ class Telemetry:
         try:
             record = records.decode(datagram)
         except ValueError:
-            self._instruments.metrics.take_garbage()
+            self.metrics.take_garbage()
             return
-        tracer = self._instruments.tracer
-        self._instruments.metrics.take(record)
+        self.metrics.take(record)
         match record:
             case HttpRequest():
-                record_spans.make_request(tracer, record)
+                record_spans.make_request(self.tracer, record)
             case Digests():
                 self._on_digests(record)
             # Those of other ranks of a sequence tell the same.
             case Decode() if record.rank % self._ranks == 0:
-                record_spans.make_decode(tracer, record)
+                record_spans.make_decode(self.tracer, record)
             case ProcessorFailure() if record.rank % self._ranks == 0:
-                record_spans.make_processor_failure(tracer, record, self._processors)
+                record_spans.make_processor_failure(self.tracer, record, self._processors)
 
 
 def span_processor(telemetry: TelemetryConfig, registry: CollectorRegistry) -> SpanProcessor | None:
