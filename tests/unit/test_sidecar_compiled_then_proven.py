@@ -208,7 +208,7 @@ async def test_what_a_rank_can_load_no_more_is_compiled_again(service: PlayedSer
     """Also where a named grammar or a long answer holds it: its file may be damaged."""
     await service.asks()
     await service.pool.ends(FIRST)
-    errors = ["damaged"]
+    errors = ["damaged", "damaged"]
     service.rank.answer = lambda sent: (
         Loaded(key=sent.key, error=errors.pop() if errors else "") if isinstance(sent, Load) else None
     )

@@ -172,7 +172,7 @@ async def test_metrics_tell_what_health_and_records_say(pod: Pod) -> None:
         cache=KnownState(
             size_bytes=9,
             evictions=5,
-            answers={"joined": 7, "": 1},
+            answers={"joined": 7, "none": 1},
             proofs={"finished": 6},
             unenforced=4,
         ),

@@ -71,9 +71,7 @@ async def test_every_expected_rank_must_have_loaded() -> None:
     await settled()
     assert not waiting.done()
 
-    link = ranks.connect(1)
-    await settled()
-    assert link.sent == [LOAD]
+    assert ranks.connect(1).sent == [LOAD]
     ranks.answer(1)
 
     await asyncio.wait_for(waiting, 1)
@@ -118,9 +116,7 @@ async def test_a_rank_that_comes_back_in_the_middle_of_a_load_is_waited_for() ->
     ranks.answer(0)
     old = ranks.links[1]
     ranks.disconnect(1)
-    link = ranks.connect(1)
-    await settled()
-    assert link.sent == [LOAD]
+    assert ranks.connect(1).sent == [LOAD]
     ranks.answer(1, link=old)
     said = await ranks.too_late(waiting)
     assert said == ("grammar_rank_late", "rank 1 is slow: the grammar was not loaded within 3 s")
@@ -181,11 +177,12 @@ async def test_a_failure_on_one_rank_is_told_to_all_who_wait_and_the_next_call_a
     assert ranks.links[1].sent == [LOAD, LOAD]
 
 
-async def test_what_nobody_waits_for_is_not_pushed_and_what_is_forgotten_is_unloaded() -> None:
+async def test_what_rests_is_not_pushed_and_what_is_forgotten_is_unloaded() -> None:
     ranks = Ranks(1, 0)
     waiting = await ranks.ensure()
     ranks.answer(0)
     await waiting
+    ranks.load_barrier.rest("k")
     back = ranks.connect(0)
     assert back.sent == []
     ranks.load_barrier.forget("k")
@@ -243,9 +240,7 @@ async def test_a_rank_with_another_tokenizer_is_sent_nothing(other: dict[Backend
 async def test_what_a_rank_does_not_say_is_no_difference(other: dict[Backend, str]) -> None:
     ranks = Ranks(1)
     waiting = await ranks.ensure()
-    link = ranks.connect(0, tokenizer=other)
-    await settled()
-    assert link.sent == [LOAD]
+    assert ranks.connect(0, tokenizer=other).sent == [LOAD]
     ranks.answer(0)
     await asyncio.wait_for(waiting, 1)
     ranks.load_barrier.check(TOKENIZER)

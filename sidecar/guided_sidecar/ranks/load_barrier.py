@@ -1,8 +1,8 @@
 """A load barrier: a grammar is prepared when every sampling rank has loaded it.
 
 The only place where ranks wait for each other, outside their hot loop. A rank that comes back, or starts
-anew, is told what somebody waits for; one that does not answer in time has an error that says which rank it
-is, and whether it was never there, is gone or is late.
+anew, is told again what is wanted, so whoever waits for it need not ask again; one that does not answer in
+time has an error that says which rank it is, and whether it was never there, is gone or is late.
 """
 
 import asyncio
@@ -35,6 +35,7 @@ class _Wanted:
     tokenizer: Mapping[Backend, str]  # that it was compiled for
     trace: Context  # of who first asked for it
     failure: str = ""
+    resting: bool = False  # loaded, but no request uses it
 
 
 class LoadBarrier:
@@ -57,7 +58,7 @@ class LoadBarrier:
         self._changed = asyncio.Event()
 
     def connect(self, rank: int, link: Link, hello: Hello) -> None:
-        """Take a rank's new connection in place of an older one; whoever waits for a grammar asks it, too.
+        """Take a rank's new connection in place of an older one, and send it the grammars in use.
 
         With the first rank of another engine start on a node, those of the one before are gone: none of them
         will sample for the requests to come, connected though they may still be.
@@ -67,6 +68,9 @@ class LoadBarrier:
                 del self._ranks[number]
         self._known.add(rank)
         self._ranks[rank] = _Rank(link, hello)
+        for wanted in self._wanted.values():
+            if not wanted.resting:
+                _ask(self._ranks[rank], wanted)
         self._notify()
 
     def disconnect(self, rank: int, link: Link) -> None:
@@ -124,13 +128,14 @@ class LoadBarrier:
         wanted = self._wanted.get(load.key)
         if wanted is None or wanted.failure:
             wanted = self._wanted[load.key] = _Wanted(load, tokenizer, trace)
+        wanted.resting = False
+        for rank in self._ranks.values():
+            _ask(rank, wanted)
         while not self.is_loaded(load.key):
             self.check(tokenizer)
             if wanted.failure:
                 message = f"the grammar could not be loaded: {wanted.failure}"
                 raise GuidedError(ErrorCode.GRAMMAR_LOAD_FAILED, message)
-            for rank in self._ranks.values():
-                _ask(rank, wanted)
             await self._changed.wait()
 
     def is_loaded(self, key: str) -> bool:
@@ -151,6 +156,11 @@ class LoadBarrier:
         slow = [number for number, rank in self._ranks.items() if not rank.has.get(key)]
         what = f"slow: the grammar was not loaded within {limit}"
         return _retryable(ErrorCode.GRAMMAR_RANK_LATE, slow, what)
+
+    def rest(self, key: str) -> None:
+        """Note that no request uses a grammar now: ranks keep it, but who reconnects need not load it."""
+        if key in self._wanted:
+            self._wanted[key].resting = True
 
     def forget(self, key: str) -> None:
         """Have the ranks drop a grammar that no request uses."""

@@ -84,21 +84,19 @@ class Telemetry:
             self._read_some(self._socket)
             self._socket.close()
             self._socket = None
-        ends: list[Callable[[], None]] = [self.provider.shutdown]
-        if self.figures is not None:
-            ends.append(self.figures.shutdown)
+        ways_out = [each for each in (self.provider, self.figures) if each is not None]
         # In threads that end with the process: a collector that does not answer takes longer.
-        sending = [threading.Thread(target=end, daemon=True) for end in ends]
+        sending = [threading.Thread(target=each.shutdown, daemon=True) for each in ways_out]
         for thread in sending:
             thread.start()
         await asyncio.gather(*(asyncio.to_thread(thread.join, deadline_s) for thread in sending))
 
-    def _read_some(self, bound: socket.socket) -> None:
+    def _read_some(self, source: socket.socket) -> None:
         # All are fetched before the first is looked at, because senders lose what finds the queue full.
         arrived: list[bytes] = []
         with contextlib.suppress(BlockingIOError):
             while len(arrived) < _DATAGRAMS_PER_WAKE:
-                arrived.append(bound.recv(_DATAGRAM_BYTES))
+                arrived.append(source.recv(_DATAGRAM_BYTES))
         for datagram in arrived:
             self.take(datagram)
 
