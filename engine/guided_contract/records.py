@@ -19,6 +19,8 @@ Rank = Annotated[int, msgspec.Meta(ge=0, lt=8192)]  # as many as sample with the
 
 MOST_WORD: Final = 256
 Word = Annotated[str, msgspec.Meta(max_length=MOST_WORD)]  # ours, never a client's
+TraceId = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{32}$")]
+SpanId = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{16}$")]
 MOST_NAME: Final = 256
 Name = Annotated[str, msgspec.Meta(max_length=MOST_NAME)]  # a client's word for a model
 
@@ -36,9 +38,9 @@ class Record(msgspec.Struct, frozen=True, tag=True):
 class HttpRequest(Record, frozen=True, kw_only=True):
     """One HTTP request on a generating route, ended: the root span of its trace."""
 
-    trace_id: str
-    span_id: str
-    parent_span_id: str | None = None
+    trace_id: TraceId
+    span_id: SpanId
+    parent_span_id: SpanId | None = None
     flags: Annotated[int, msgspec.Meta(ge=0, le=255)] = 1  # as in traceparent
     tracestate: Tracestate | None = None
     start_ns: Natural

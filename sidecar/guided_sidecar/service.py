@@ -8,14 +8,14 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from guided_contract import processes
+from guided_contract import config, processes
 from guided_sidecar import settings
 from guided_sidecar.health.server import HealthServer
 from guided_sidecar.ranks.agreement import Agreement
 from guided_sidecar.settings import Settings
 from guided_sidecar.socket.grammar_service import GrammarService
 from guided_sidecar.socket.relay import Relay
-from guided_sidecar.telemetry.pipeline import Instruments, Telemetry
+from guided_sidecar.telemetry.pipeline import Telemetry
 
 NAME: Final = "sidecar-service"  # of the process; its command line is the supervisor's
 
@@ -28,21 +28,15 @@ async def run(configuration: Settings) -> None:
         loop.add_signal_handler(number, stop.set)
     async with contextlib.AsyncExitStack() as stack:
         pod = configuration.pod
-        instruments = Instruments(pod)
         service: GrammarService | Relay
         if configuration.node:
             service = Relay(configuration)
-            telemetry = Telemetry(pod, instruments, service.forward)
+            telemetry = Telemetry(pod, service.forward)
         else:
             agreement = Agreement(pod.tensor_parallel)
-            service = GrammarService(configuration, instruments.tracer, agreement)
-            telemetry = Telemetry(pod, instruments, agreement.receive)
-        health = HealthServer(
-            configuration,
-            service.snapshot,
-            instruments.metrics,
-            telemetry.processor_failures,
-        )
+            telemetry = Telemetry(pod, agreement.receive)
+            service = GrammarService(configuration, telemetry.tracer, agreement)
+        health = HealthServer(configuration, service.snapshot, telemetry.metrics)
         # Stopped in the opposite order: the last spans are sent after their makers have ended.
         for part in (telemetry, service, health):
             await part.start()
@@ -57,7 +51,7 @@ def main() -> None:
     logging.basicConfig(level=logging.INFO, format="%(levelname)s sidecar: %(message)s", force=True)
     try:
         configuration = settings.load()
-    except settings.SettingsError as error:
+    except config.ConfigError as error:
         sys.stderr.write(f"guided_sidecar: {error}\n")
         sys.exit(2)
     asyncio.run(run(configuration))

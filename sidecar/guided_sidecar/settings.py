@@ -37,24 +37,17 @@ class Settings:
     template_timeout_s: float = 300.0  # importing and reading a tokenizer from cold network storage
 
 
-class SettingsError(Exception):
-    """The environment does not name a usable configuration file."""
-
-
 def load() -> Settings:
     """Read the configuration file that the environment names.
 
     Raises
     ------
-    SettingsError
+    config.ConfigError
         None is named, or it is wrong; the message says what.
     """
-    try:
-        pod = config.load()
-    except config.ConfigError as error:
-        raise SettingsError(str(error)) from error
+    pod = config.load()
     if pod is None:
-        raise SettingsError("GUIDEDMODEL_CONFIG names no configuration file")
+        raise config.ConfigError("GUIDEDMODEL_CONFIG names no configuration file")
     told = otel_variables.environment(pod, os.environ)
     if otel_environment.is_disabled(told):
         # Heeded by now. The SDK itself would make no spans, by which grammars are measured for Prometheus.

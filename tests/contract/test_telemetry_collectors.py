@@ -30,7 +30,7 @@ from guided_contract.config import PodConfig, TelemetryConfig
 from guided_contract.otel_variables import traces_url
 from guided_contract.records import Decode, HttpRequest
 from guided_sidecar.telemetry import spans
-from guided_sidecar.telemetry.pipeline import Instruments, Telemetry
+from guided_sidecar.telemetry.pipeline import Telemetry
 from support.collectors import Collector, GrpcCollector, HttpCollector, Tls, eventually
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
@@ -46,10 +46,7 @@ class Pod(Telemetry):
 
     def __init__(self, config: PodConfig) -> None:
         os.environ.update(otel_variables.environment(config, os.environ))
-        instruments = Instruments(config)
-        super().__init__(config, instruments, lambda _digests: None)
-        self.tracer = instruments.tracer
-        self.metrics = instruments.metrics
+        super().__init__(config, lambda _digests: None)
 
 
 Start = Callable[[PodConfig], Awaitable[Pod]]

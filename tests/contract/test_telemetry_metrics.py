@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from guided_contract import otel_variables
 from guided_contract.config import PodConfig, TelemetryConfig
-from guided_sidecar.telemetry.pipeline import Instruments, Telemetry
+from guided_sidecar.telemetry.pipeline import Telemetry
 from support.collectors import Collector, GrpcCollector, eventually
 from support.monitored import decode, request
 
@@ -33,13 +33,12 @@ def pod(collector: Collector) -> Iterator[PodConfig]:
 
 
 async def test_a_collector_gets_what_prometheus_reads(collector: Collector, pod: PodConfig) -> None:
-    instruments = Instruments(pod)
+    telemetry = Telemetry(pod, lambda _digests: None)
     for record in (request(), request(400, "grammar_invalid"), decode(), decode(rank=1)):
-        instruments.metrics.take(record)
-    telemetry = Telemetry(pod, instruments, lambda _digests: None)
+        telemetry.metrics.take(record)
     await telemetry.start()
     await eventually(lambda: len(collector.kept.metrics) > 1)
-    expected = of_the_page(instruments.metrics.render().decode())
+    expected = of_the_page(telemetry.metrics.render().decode())
     await telemetry.stop()
     last = collector.kept.metrics[-1]
     assert figures(last) == expected
@@ -73,7 +72,7 @@ def test_metrics_are_sent_where_somebody_asks_and_names_a_collector(
     for name, value in env.items():
         monkeypatch.setenv(name, value)
     pod = PodConfig(name="t", model="m", tokenizer="m", served_name="m", run_dir="/none")
-    assert (Instruments(pod).figures is not None) == is_sent
+    assert (Telemetry(pod, lambda _digests: None).figures is not None) == is_sent
 
 
 def metrics(sent: ExportMetricsServiceRequest) -> list[Metric]:

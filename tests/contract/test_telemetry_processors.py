@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from guided_contract.config import LogitsProcessorConfig, PodConfig, TelemetryConfig
 from guided_contract.names import TRACE_ARG
 from guided_engine import telemetry as engine
-from guided_sidecar.telemetry.pipeline import Instruments, Telemetry
+from guided_sidecar.telemetry.pipeline import Telemetry
 from support.collectors import HttpCollector, eventually
 from support.engine import pod_config
 from support.rank import Rank, arrival
@@ -56,14 +56,13 @@ async def test_failures_and_times_come_from_a_rank_to_the_page_and_the_collector
             telemetry=TelemetryConfig(endpoint=collector.endpoint),
             logits_processors=PROCESSORS,
         )
-        instruments = Instruments(pod)
-        telemetry = Telemetry(pod, instruments, lambda _digests: None)
+        telemetry = Telemetry(pod, lambda _digests: None)
         await telemetry.start()
         sender = engine.Telemetry(pod.telemetry_socket)
         for record in work(tmp_path):
             sender.send(record)
         sender.close()
-        await eventually(lambda: telemetry.processor_failures() == {"fails": 1})
+        await eventually(lambda: telemetry.metrics.processor_failures == {"fails": 1})
         await telemetry.stop()
     [span] = collector.kept.named("processor.failure")
     assert (span.trace_id, span.parent_span_id) == (TRACE, SPAN)
@@ -71,7 +70,7 @@ async def test_failures_and_times_come_from_a_rank_to_the_page_and_the_collector
     assert span.attributes["guidedmodel.processor.token"] == 2
     figures = {
         (sample.name.removeprefix("guidedmodel_processor_"), sample.labels["processor"]): sample.value
-        for family in text_string_to_metric_families(instruments.metrics.render().decode())
+        for family in text_string_to_metric_families(telemetry.metrics.render().decode())
         for sample in family.samples
         if "processor" in sample.labels
     }

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 from opentelemetry.sdk.resources import Resource
@@ -42,13 +41,9 @@ def telemetry(
 ) -> Telemetry:
     """Return the receiver of records whose socket is in a folder."""
     named = {"name": "t", "model": "m", "tokenizer": "m", "served_name": "m", "run_dir": str(folder)}
-    instruments: Any = SimpleNamespace(
-        tracer=made.tracer,
-        metrics=metrics,
-        provider=made.provider,
-        figures=None,
-    )
-    return Telemetry(PodConfig(**named, **config), instruments, on_digests)
+    receiver = Telemetry(PodConfig(**named, **config), on_digests)
+    receiver.tracer, receiver.provider, receiver.metrics = made.tracer, made.provider, metrics
+    return receiver
 
 
 def traceparent(span: ReadableSpan) -> str:

@@ -14,7 +14,7 @@ from guided_engine.cpus import Cpus
 from guided_engine.launcher import command
 from guided_sidecar import settings
 from guided_sidecar.telemetry import spans
-from guided_sidecar.telemetry.pipeline import Instruments
+from guided_sidecar.telemetry.pipeline import Telemetry
 from support.spans import MemorySpans, attributes
 
 ENDPOINT = "http://collector:4318"
@@ -86,10 +86,11 @@ def test_the_sidecar_takes_the_environments_collector_with_its_headers(load: Loa
 
 async def test_a_disabled_sdk_sends_nothing_and_prometheus_still_reads(load: Load) -> None:
     env = {"OTEL_SDK_DISABLED": "true", "OTEL_METRICS_EXPORTER": "otlp"}
-    instruments = Instruments(load(TelemetryConfig(endpoint=ENDPOINT), env).pod)
-    assert instruments.figures is None
-    instruments.tracer.start_span("grammar.load", spans.remote(None)).end()
-    page = instruments.metrics.render().decode()
+    pod = load(TelemetryConfig(endpoint=ENDPOINT), env).pod
+    telemetry = Telemetry(pod, lambda _digests: None)
+    assert telemetry.figures is None
+    telemetry.tracer.start_span("grammar.load", spans.remote(None)).end()
+    page = telemetry.metrics.render().decode()
     assert 'guidedmodel_grammar_load_seconds_count{outcome="ok",rank="none"} 1.0' in page
     assert "guidedmodel_spans_exported" not in page
 

@@ -31,11 +31,10 @@ GOOD = {"choices": [{"text": '"guided"', "finish_reason": "stop"}]}
 
 
 class Engine:
-    """Answers /health and completions as told, and keeps the requests."""
+    """Answers completions as told, and keeps the requests."""
 
     def __init__(self) -> None:
         self.port = unused_port()
-        self.up = True
         self.status = 200
         self.answer: Any = GOOD
         self.hangs = False
@@ -48,7 +47,6 @@ class Engine:
         self.looks = 0  # at the engine's state, each time that the probe wakes up
         self.key = ""
         app = web.Application()
-        app.router.add_get("/health", self._health)
         app.router.add_post("/v1/completions", self._complete)
         self._runner = web.AppRunner(app, access_log=None)
 
@@ -102,11 +100,8 @@ class Engine:
             api_key=api_key,
             timeout_s=1.0,  # on a busy machine an answer of this process to itself may take a while
             poll_s=0.01,
-            max_delay_s=0.02,
+            delay_s=0.02,
         )
-
-    async def _health(self, _: web.Request) -> web.Response:
-        return web.Response(status=200 if self.up else 503)
 
     async def _complete(self, request: web.Request) -> web.Response:
         if self.key and request.headers.get("Authorization") != f"Bearer {self.key}":
@@ -170,12 +165,14 @@ async def test_it_shows_the_key_that_clients_need(engine: Engine, key: str, stat
     await probe.stop()
 
 
-async def test_a_starting_engine_is_no_failure(engine: Engine, probe: GuidedProbe) -> None:
-    engine.up = False
-    await engine.looked_at()
-    assert probe.status.state == "Pending"
-    engine.up = True
-    await eventually(lambda: probe.status.state == "Passed")
+async def test_a_starting_engine_is_no_failure() -> None:
+    engine = Engine()
+    async with running(engine.probe()) as probe:
+        await engine.looked_at()
+        assert (probe.status.state, probe.last_failure) == ("Pending", None)
+        await engine.start()
+        await eventually(lambda: probe.status.state == "Passed")
+    await engine.stop()
 
 
 async def test_it_waits_for_a_grammar_worker(engine: Engine) -> None:
@@ -200,15 +197,14 @@ async def test_with_scheduler_placement_it_needs_no_grammar_worker(engine: Engin
 async def test_a_new_engine_start_is_asked_again(engine: Engine, probe: GuidedProbe) -> None:
     await eventually(lambda: probe.status.state == "Passed")
     engine.boot = "boot-2"
-    assert probe.status.state == "Pending"
+    await eventually(lambda: len(engine.requests) == 2)
     await eventually(lambda: probe.status.state == "Passed")
-    assert len(engine.requests) == 2
 
 
 async def test_an_engine_that_has_gone_has_no_outcome(engine: Engine, probe: GuidedProbe) -> None:
     await eventually(lambda: probe.status.state == "Passed")
     engine.boot = ""
-    assert probe.status.state == "Pending"
+    await eventually(lambda: probe.status.state == "Pending")
 
 
 PERIODIC = GuidedProbeConfig(mode="Periodic", period_s=0.05)
@@ -268,7 +264,6 @@ async def test_an_engine_that_hangs_up_has_failed(engine: Engine) -> None:
 
     app = web.Application()
     app.router.add_post("/v1/completions", hang_up)
-    app.router.add_get("/health", engine._health)
     await engine.stop()
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()

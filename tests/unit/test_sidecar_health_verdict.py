@@ -106,7 +106,7 @@ def test_a_pod_with_everything_is_ready() -> None:
         ),
         ({"hellos": (LAUNCHER, API, CORE, RANKS[0])}, "RanksMissing", "1 of 2 ranks are not connected: 1"),
         ({"hellos": (LAUNCHER, API, CORE, RANKS[0], IDLE_RANK)}, "RanksMissing", "1 of 2"),
-        ({"state": EngineState(running=False)}, "EngineStalled", "no heartbeats"),
+        ({"state": EngineState(running=False)}, "EngineStalled", "write heartbeats yet"),
         ({"state": EngineState(running=True, stall="rank 1 is silent")}, "EngineStalled", "rank 1 is silent"),
         (
             {

@@ -2,13 +2,10 @@
 
 from typing import Any
 
-import pytest
-
 from guided_contract.config import LogitsProcessorConfig
-from guided_contract.records import ProcessorFailure, ProcessorTime, ProcessorTimes
+from guided_contract.records import ProcessorFailure, encode
 from guided_sidecar.telemetry.metrics import SidecarMetrics
-from guided_sidecar.telemetry.record_spans import ProcessorFailures
-from support.spans import MemorySpans, attributes, error_code, parent_id, trace_id
+from support.spans import MemorySpans, attributes, error_code, parent_id, telemetry, trace_id
 
 TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 CONFIGS = [LogitsProcessorConfig(name=name, factory=f"acme:{name.title()}") for name in ("ban", "dry")]
@@ -27,19 +24,17 @@ def failure(**changes: Any) -> ProcessorFailure:
     return ProcessorFailure(**fields | changes)
 
 
-@pytest.fixture
-def spans() -> MemorySpans:
-    return MemorySpans(share=0.0)
+def taken(*records: ProcessorFailure) -> tuple[MemorySpans, SidecarMetrics]:
+    """Return the spans that a sidecar of two ranks makes of records, and its metrics; it begins no trace."""
+    spans, metrics = MemorySpans(share=0.0), SidecarMetrics(2)
+    receiver = telemetry(spans, metrics, tensor_parallel=2, logits_processors=CONFIGS)
+    for record in records:
+        receiver.take(encode(record))
+    return spans, metrics
 
 
-@pytest.fixture
-def failures(spans: MemorySpans) -> ProcessorFailures:
-    return ProcessorFailures(CONFIGS, 2, spans.tracer)
-
-
-def test_a_span_names_processor_factory_and_token(spans: MemorySpans, failures: ProcessorFailures) -> None:
-    failures.take(failure(error_type="ValueError"))
-    [span] = spans.finished
+def test_a_span_names_processor_factory_and_token() -> None:
+    [span] = taken(failure(error_type="ValueError"))[0].finished
     assert (trace_id(span), parent_id(span), error_code(span)) == (
         TRACE,
         SPAN,
@@ -50,55 +45,25 @@ def test_a_span_names_processor_factory_and_token(spans: MemorySpans, failures: 
     assert (told["guidedmodel.processor.token"], told["exception.type"]) == (4, "ValueError")
 
 
-def test_a_sequence_is_counted_once_whatever_ranks_tell_of_it(
-    spans: MemorySpans, failures: ProcessorFailures
-) -> None:
-    for record in (
+def test_a_sequence_is_counted_once_as_the_first_of_its_ranks_tells_of_it() -> None:
+    spans, metrics = taken(
         failure(),
         failure(rank=1),
         failure(rank=2),  # another engine core's sequence, which may have the same name
         failure(request_id="s", processors=["ban", "dry"]),
-    ):
-        failures.take(record)
-    assert failures.counts == {"ban": 3, "dry": 1}
+    )
+    assert metrics.processor_failures == {"ban": 3, "dry": 1}
     assert [attributes(span)["guidedmodel.processor.name"] for span in spans.finished] == [
         *("ban", "ban", "ban,dry")
     ]
 
 
-def test_a_request_without_a_trace_has_one_of_its_own(
-    spans: MemorySpans, failures: ProcessorFailures
-) -> None:
-    failures.take(failure(traceparent=None))
-    [span] = spans.finished
+def test_a_request_without_a_trace_has_one_of_its_own() -> None:
+    [span] = taken(failure(traceparent=None))[0].finished
     assert parent_id(span) is None
 
 
-def test_what_a_request_decided_about_its_trace_holds(
-    spans: MemorySpans, failures: ProcessorFailures
-) -> None:
-    failures.take(failure(traceparent=f"00-{TRACE}-{SPAN}-00"))
+def test_what_a_request_decided_about_its_trace_holds() -> None:
+    spans, metrics = taken(failure(traceparent=f"00-{TRACE}-{SPAN}-00"))
     assert spans.finished == []
-    assert failures.counts == {"ban": 1}
-
-
-def test_words_that_are_not_ours_reach_neither_spans_nor_labels(
-    spans: MemorySpans, failures: ProcessorFailures
-) -> None:
-    metrics = SidecarMetrics(2, processors=["ban", "dry"])
-    strange = failure(processors=["a\nb", "dry"], code="no code")
-    failures.take(strange)
-    metrics.take(strange)
-    metrics.take(ProcessorTimes(rank=3, times=[ProcessorTime("c d", 1, 1, 1)]))
-    [span] = spans.finished
-    assert (attributes(span)["guidedmodel.processor.name"], error_code(span)) == ("dry", "other")
-    page = metrics.render().decode()
-    assert 'processor_failures_total{error_code="other",processor="other",rank="0",tp_rank="0"} 1.0' in page
-    assert 'processor_steps_over_budget_total{processor="other",rank="3"} 1.0' in page
-
-
-def test_what_is_remembered_is_bounded(failures: ProcessorFailures) -> None:
-    for number in range(5000):
-        failures.take(failure(request_id=f"r{number}"))
-    assert failures.counts == {"ban": 5000}
-    assert len(failures._seen) <= 1024
+    assert metrics.processor_failures == {"ban": 1}

@@ -127,7 +127,7 @@ def test_the_root_is_an_error_when_the_caller_was_failed(status: int, code: str 
     assert error_code(span) == error
 
 
-@pytest.mark.parametrize("changes", [{"trace_id": "xyz"}, {"span_id": "0" * 16}, {"parent_span_id": "no"}])
+@pytest.mark.parametrize("changes", [{"trace_id": "xyz"}, {"span_id": "B" * 16}, {"parent_span_id": "no"}])
 @pytest.mark.parametrize("flags", [1, 0])
 def test_ids_that_are_none_are_refused(changes: dict[str, str], flags: int) -> None:
     made, metrics = taken(request(**changes, flags=flags))

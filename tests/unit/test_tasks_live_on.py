@@ -87,7 +87,7 @@ async def test_the_judge(pod: PodConfig, failures: Counter[str], monkeypatch: py
     health = HealthServer(Settings(pod=pod), ServiceSnapshot, SidecarMetrics())
     monkeypatch.setattr(server, "_PERIOD_S", 0.01)
     made = []
-    monkeypatch.setattr(server, "judge", once(lambda reading: made.append(reading) or health._verdict))
+    monkeypatch.setattr(server, "judge", once(lambda reading: made.append(reading) or health.verdict))
     await health.start()
     await until(lambda: len(made) > 2)
     assert failures["judge"] == 1

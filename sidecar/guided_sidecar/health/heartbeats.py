@@ -40,10 +40,9 @@ def read(path: Path, *, workers: int, engines: int, now_ns: int) -> EngineState:
 
 def read_workers(path: Path, workers: Iterable[int], now_ns: int) -> EngineState:
     """Return the state of the workers on a node that has no engine core; they run when all have beaten."""
-    numbers = list(workers)
-    beats = _beats(path, [1 + number for number in numbers])
-    stalls = [_silence(f"rank {number}", beat, now_ns) for number, beat in zip(numbers, beats, strict=False)]
-    running = bool(beats) and all(beat.pid for beat in beats)
+    beats = {number: beat for number in workers for beat in _beats(path, [1 + number])}
+    stalls = (_silence(f"rank {number}", beat, now_ns) for number, beat in beats.items())
+    running = bool(beats) and all(beat.pid for beat in beats.values())
     return EngineState(running, stall=next(filter(None, stalls), ""))
 
 

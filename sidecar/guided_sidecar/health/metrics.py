@@ -12,7 +12,6 @@ from guided_sidecar.grammar.prepare.known import ProofResult
 from guided_sidecar.health.readiness import Reading, Verdict
 
 _PROBE_STATES: Final = ("Pending", "Passed", "Failed", "Busy")
-# How a prepare found its grammar; "none": it ended before it was looked for.
 _ANSWERS: Final = ("hit", "joined", "miss", "refused", "none")
 
 
@@ -32,7 +31,7 @@ class HealthCollector(Collector):
         workers, cache, agreement = snapshot.workers, snapshot.cache, snapshot.agreement
         probe = {state: float(reading.probe.state == state) for state in _PROBE_STATES}
         losses = {loss: workers.restarts.get(loss, 0) for loss in get_args(Loss)}
-        answers = {answer: cache.answers.get("" if answer == "none" else answer, 0) for answer in _ANSWERS}
+        answers = {answer: cache.answers.get(answer, 0) for answer in _ANSWERS}
         proofs = {result: cache.proofs.get(result, 0) for result in get_args(ProofResult)}
         desyncs = {str(rank): agreement.desyncs.get(rank, 0) for rank in snapshot.expected_ranks}
         yield from (

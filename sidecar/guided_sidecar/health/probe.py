@@ -22,7 +22,6 @@ from guided_sidecar.socket.snapshot import ServiceSnapshot
 SCHEMA: Final[dict[str, Any]] = {"enum": ["guided", "ranked"]}
 _MAX_TOKENS: Final = 32  # bytes of the longest answer, for a tokenizer of bytes, and the end token
 
-_HEALTH_TIMEOUT: Final = aiohttp.ClientTimeout(total=5)
 _PENDING: Final = ProbeStatus(state="Pending")
 
 _log: Final = logging.getLogger(__name__)
@@ -43,8 +42,10 @@ class GuidedProbe:
         What the engine's clients must send; "": nothing.
     timeout_s
         For one request.
-    poll_s, max_delay_s
-        Delay after a failure, doubled up to the maximum; the first also that to notice a new engine start.
+    poll_s
+        From one look at the engine to the next, which notices a new start of it.
+    delay_s
+        After a failure.
     """
 
     def __init__(  # noqa: PLR0913 - the times are for tests
@@ -56,73 +57,54 @@ class GuidedProbe:
         api_key: str = "",
         timeout_s: float = 60.0,
         poll_s: float = 1.0,
-        max_delay_s: float = 15.0,
+        delay_s: float = 10.0,
     ) -> None:
         self._config = config
         self._snapshot = snapshot
         self._steps = steps
         self._timeout = aiohttp.ClientTimeout(total=timeout_s)
         self._poll_s = poll_s
-        self._max_delay_s = max_delay_s
+        self._delay_s = delay_s
         self._key = {"Authorization": f"Bearer {api_key}"} if api_key else {}
-        self._base = f"http://127.0.0.1:{config.ports.engine}"
+        self._url = f"http://127.0.0.1:{config.ports.engine}/v1/completions"
         self._boot = ""
-        self._status = _PENDING
-        self._passed = False
         self._asked_s = -math.inf
+        self.status = _PENDING  # the outcome for the engine start that was looked at last
+        self.passed = False  # whether that has passed once
         self.last_failure: Failure | None = None
         self._prober = Living("guided-probe", self._probe_forever)
         self.start, self.stop = self._prober.start, self._prober.stop
 
-    @property
-    def status(self) -> ProbeStatus:
-        """The outcome for the running engine start; Pending as soon as there is another."""
-        return self._status if self._boot and self._boot == self._snapshot().boot else _PENDING
-
-    @property
-    def passed(self) -> bool:
-        """Whether the running engine start has passed once."""
-        return self._passed and self._boot == self._snapshot().boot
-
     async def _probe_forever(self) -> None:
-        delay_s = self._poll_s
         async with aiohttp.ClientSession(timeout=self._timeout) as session:
             while True:
-                boot = self._snapshot().boot
-                if boot != self._boot:
-                    self._boot, self._status, delay_s = boot, _PENDING, self._poll_s
-                    self._passed = False
-                if boot and self._is_due() and await self._can_answer(session):
+                snapshot = self._snapshot()
+                if snapshot.boot != self._boot:
+                    self._boot, self.status, self.passed = snapshot.boot, _PENDING, False
+                    self._asked_s = -math.inf
+                if self._boot and self._is_due() and self._can_answer(snapshot):
                     self._note(await self._ask(session))
                     self._asked_s = time.monotonic()
-                    delay_s = min(delay_s * 2, self._max_delay_s)
-                await asyncio.sleep(delay_s if self._status.state == "Failed" else self._poll_s)
+                await asyncio.sleep(self._poll_s)
 
     def _is_due(self) -> bool:
+        guided, since_s = self._config.probes.guided, time.monotonic() - self._asked_s
         if self._config.is_draining:
             return False
-        if self._status.state != "Passed":
-            return True
-        guided = self._config.probes.guided
-        return guided.mode == "Periodic" and time.monotonic() - self._asked_s >= guided.period_s
+        if self.status.state != "Passed":
+            return self.status.state != "Failed" or since_s >= self._delay_s
+        return guided.mode == "Periodic" and since_s >= guided.period_s
 
-    async def _can_answer(self, session: aiohttp.ClientSession) -> bool:
-        """Tell whether asking makes sense: a starting engine is no failure."""
-        if self._config.guided_decoding.placement == "Rank":
-            snapshot = self._snapshot()
-            if not snapshot.workers.ready or len(snapshot.ranks) < len(snapshot.expected_ranks):
-                return False
-        try:
-            async with session.get(f"{self._base}/health", timeout=_HEALTH_TIMEOUT) as response:
-                return response.status == 200
-        except (aiohttp.ClientError, TimeoutError):
-            return False
+    def _can_answer(self, snapshot: ServiceSnapshot) -> bool:
+        """Tell whether a guided request can be admitted: a pod that starts is no failure."""
+        has_all = snapshot.workers.ready and len(snapshot.ranks) >= len(snapshot.expected_ranks)
+        return bool(has_all) or self._config.guided_decoding.placement != "Rank"
 
     async def _ask(self, session: aiohttp.ClientSession) -> ProbeStatus:
         before = self._steps()
         try:
             async with session.post(
-                f"{self._base}/v1/completions",
+                self._url,
                 json=self._request(),
                 headers={"traceparent": trace_context.new(ratio=0).traceparent, **self._key},
             ) as response:
@@ -133,6 +115,8 @@ class GuidedProbe:
                     state="Busy", message="the engine is busy; the guided probe waits its turn"
                 )
             return _failed(f"no answer within {self._timeout.total:g} s, and the engine completed no step")
+        except aiohttp.ClientConnectorError:  # it listens when it has an engine
+            return ProbeStatus(state="Pending", message="the API server does not listen yet")
         except aiohttp.ClientError as error:
             return _failed(f"the request failed: {error or type(error).__name__}")
 
@@ -147,16 +131,16 @@ class GuidedProbe:
         }
 
     def _note(self, status: ProbeStatus) -> None:
-        if self._passed and status.state in {"Busy", "Pending"}:
+        if self.passed and status.state in {"Busy", "Pending"}:
             return  # nothing is said against what it has shown
-        self._passed = self._passed or status.state == "Passed"
+        self.passed = self.passed or status.state == "Passed"
         if status.state == "Failed":
             now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
             self.last_failure = Failure(code="guided_probe_failed", message=status.message, time=now)
-        if status != self._status:
+        if status != self.status:
             level = logging.WARNING if status.state == "Failed" else logging.INFO
             _log.log(level, "guided probe: %s %s", status.state, status.message)
-        self._status = status
+        self.status = status
 
 
 def judge_answer(status: int, body: str) -> ProbeStatus:

@@ -112,12 +112,9 @@ def _ranks_unlinked(reading: Reading) -> str:
     return f"not connected to the sidecar of the first node: rank {unlinked}" if unlinked else ""
 
 
-def _workers_silent(reading: Reading) -> str:
-    return "" if reading.engine.running else "not all ranks of this node write heartbeats yet"
-
-
 def _heartbeats_missing(reading: Reading) -> str:
-    return "" if reading.engine.running else "the engine core writes no heartbeats"
+    who = "not all ranks of this node" if reading.node else "not all engine cores"
+    return "" if reading.engine.running else f"{who} write heartbeats yet"
 
 
 def _engine_stalled(reading: Reading) -> str:
@@ -161,7 +158,7 @@ _CHECKS: Final[tuple[tuple[NotReadyReason, Callable[[Reading], str], tuple[str, 
     (NotReadyReason.TOKENIZERS_DIFFER, _tokenizers_differ, ("Rank", "first")),
     (NotReadyReason.RANKS_MISSING, _ranks_missing, ("Rank",)),
     (NotReadyReason.RANKS_MISSING, _ranks_unlinked, ("Rank", "node")),
-    (NotReadyReason.ENGINE_STALLED, _workers_silent, ("node",)),
+    (NotReadyReason.ENGINE_STALLED, _heartbeats_missing, ("node",)),
     (NotReadyReason.ENGINE_STALLED, _heartbeats_missing, ("Rank", "first")),
     (NotReadyReason.ENGINE_STALLED, _engine_stalled, ()),
     (NotReadyReason.GRAMMARS_PENDING, _grammars_pending, ("Rank", "first")),

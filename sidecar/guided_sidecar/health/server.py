@@ -1,60 +1,45 @@
 """The sidecar's HTTP port: /startupz, /readyz, /status and /metrics."""
 
 import asyncio
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Final
 
 from aiohttp import web
 
 from guided_contract import status
 from guided_contract.heartbeat import now_ns
-from guided_contract.status import NotReadyReason
 from guided_contract.tasks import Living
 from guided_sidecar.health import heartbeats
 from guided_sidecar.health.metrics import HealthCollector
 from guided_sidecar.health.probe import GuidedProbe
-from guided_sidecar.health.readiness import Reading, Verdict, judge
+from guided_sidecar.health.readiness import Reading, judge
 from guided_sidecar.health.status_page import page
 from guided_sidecar.settings import Settings
 from guided_sidecar.socket.snapshot import ServiceSnapshot
 from guided_sidecar.telemetry.metrics import CONTENT_TYPE, SidecarMetrics
 
 _PERIOD_S: Final = 1.0
-_STALE_S: Final = 10.0  # an answer older than this is no answer: the loop that makes them must have died
 
 
 class HealthServer:
     """Answers from a verdict that is made once a second, so that asking costs nothing and changes nothing.
 
-    Parameters
-    ----------
-    snapshot
-        Tells how the grammar service is at this moment.
-    metrics
-        What /metrics shows; the health's own are added.
-    processor_failures
-        How many sequences ended for each logits processor.
+    `snapshot` tells how the grammar service is now. /metrics shows `metrics`, and the health's own.
     """
 
     def __init__(
-        self,
-        settings: Settings,
-        snapshot: Callable[[], ServiceSnapshot],
-        metrics: SidecarMetrics,
-        processor_failures: Callable[[], Mapping[str, int]] = dict,
+        self, settings: Settings, snapshot: Callable[[], ServiceSnapshot], metrics: SidecarMetrics
     ) -> None:
         self._config = settings.pod
         self._node = settings.node
         self._snapshot = snapshot
-        self._processor_failures = processor_failures
         self._metrics = metrics
         self.probe = GuidedProbe(
             settings.pod, snapshot, lambda: self._engine().steps, api_key=settings.api_key
         )
         self._look()
         self._judge = Living("judge", self._judge_forever)
-        metrics.registry.register(HealthCollector(lambda: (self._reading, self._verdict)))
+        metrics.registry.register(HealthCollector(lambda: (self._reading, self.verdict)))
         app = web.Application()
         app.router.add_get("/startupz", self._startupz)
         app.router.add_get("/readyz", self._readyz)
@@ -76,14 +61,6 @@ class HealthServer:
         await self._judge.stop()
         await self._runner.cleanup()
 
-    @property
-    def verdict(self) -> Verdict:
-        """The last verdict, or that there has been none for too long."""
-        if time.monotonic() - self._looked_s > _STALE_S:
-            what = "the sidecar has stopped judging the engine's health"
-            return Verdict(False, NotReadyReason.ENGINE_STALLED, what)
-        return self._verdict
-
     def _look(self) -> None:
         self._reading = Reading(
             config=self._config,
@@ -92,13 +69,12 @@ class HealthServer:
             probe=self.probe.status,
             probe_failure=self.probe.last_failure,
             probe_passed=self.probe.passed,
-            processor_failures=self._processor_failures(),
+            processor_failures=self._metrics.processor_failures,
             drafts=self._metrics.drafts,
             draining=self._config.is_draining,
             node=self._node,
         )
-        self._verdict = judge(self._reading)
-        self._looked_s = time.monotonic()
+        self.verdict = judge(self._reading)
 
     def _engine(self) -> heartbeats.EngineState:
         config, now = self._config, now_ns()

@@ -14,7 +14,7 @@ import msgspec
 
 from guided_contract import records, wire
 from guided_contract.records import Digests
-from guided_contract.wire import ClientMessage, Compare, Failed, Load, Loaded, Unload, WireError
+from guided_contract.wire import ClientMessage, Compare, WireError
 from guided_sidecar.settings import Settings
 from guided_sidecar.socket.server import Peer, Session, SocketServer
 from guided_sidecar.socket.sessions import SilentSession
@@ -81,9 +81,7 @@ class Link:
         self._task = asyncio.create_task(self._live())
 
     def receive(self, message: ClientMessage) -> None:
-        """Take a rank's Loaded or Failed."""
-        if not isinstance(message, Loaded | Failed):
-            raise WireError(f"a rank does not send {type(message).__name__}")
+        """Take what a rank says; the first node judges whether it may."""
         if self.is_welcome:
             self.send(message)
         else:
@@ -96,15 +94,19 @@ class Link:
 
     def send(self, message: ClientMessage) -> None:
         """Send to the first node, which has welcomed us."""
-        if self._writer is not None:
-            self._writer.write(wire.frame(message))
+        assert self._writer is not None
+        self._writer.write(wire.frame(message))
 
     async def _live(self) -> None:
         try:
             reader, self._writer = await self._connected()
             self.send(self._hello)
+            await wire.read(reader)  # its Welcome
+            self.is_welcome = True
+            while self._unsent:
+                self.send(self._unsent.popleft())
             while True:
-                self._take(wire.decode_service_message(await wire.read(reader)))
+                self._peer.send(wire.decode_service_message(await wire.read(reader)))
         except (OSError, EOFError, WireError) as error:
             _log.warning("rank %s lost the first node: %r", self._hello.rank, error)
         finally:
@@ -122,14 +124,3 @@ class Link:
             except (OSError, TimeoutError) as error:
                 _log.debug("the first node is not there yet: %r", error)
             await asyncio.sleep(_RETRY_S)
-
-    def _take(self, message: wire.ServiceMessage) -> None:
-        match message:
-            case wire.Welcome():
-                self.is_welcome = True
-                while self._unsent:
-                    self.send(self._unsent.popleft())
-            case Load() | Unload():
-                self._peer.send(message)
-            case _:
-                raise WireError(f"a rank is not sent {type(message).__name__}")

@@ -5,7 +5,6 @@ connections, and what waits to be sent to it.
 """
 
 import asyncio
-import contextlib
 import functools
 import logging
 import os
@@ -135,8 +134,7 @@ class SocketServer:
 def _bound(path: Path) -> socket.socket:
     """Return a socket bound to `path` for our user alone (0600), put there in one step."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    with contextlib.suppress(FileNotFoundError):
-        temporary.unlink()
+    temporary.unlink(missing_ok=True)
     bound = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     bound.bind(str(temporary))
     temporary.chmod(0o600)

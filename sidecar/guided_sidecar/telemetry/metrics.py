@@ -1,10 +1,11 @@
 """The sidecar's Prometheus metrics of what records tell.
 
-Labels hold codes, ranks, kinds and the resource's own names only: their number is bounded.
+Labels hold codes, ranks, kinds and the resource's own names only, as the engine's processes send them.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Final, NamedTuple, get_args
+import collections
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, NamedTuple
 
 import msgspec
 import prometheus_client
@@ -18,8 +19,6 @@ from guided_sidecar.telemetry.span_metrics import SpanMetrics
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
-# What a label may say about an end; anything else is "other".
-_ENDS: Final = frozenset({"", *get_args(records.EndReason)} | {code.value for code in ErrorCode})
 # Requests that end so asked for a grammar, though it may be unknown of which kind.
 _ABOUT_GRAMMARS: Final = frozenset(code.value for code in ErrorCode if code.value.startswith("grammar_")) | {
     ErrorCode.REQUEST_NOT_ADMITTED.value,
@@ -110,24 +109,19 @@ class SidecarMetrics:
     """Counts records, and renders all metrics of its registry.
 
     `registry` takes further collectors: each source of figures (exporter, health) registers one. `spans`
-    measures those that end. `drafts` is what there is to know of draft tokens.
-
-    Parameters
-    ----------
-    ranks
-        How many ranks sample one sequence, and so count it: the tensor-parallel size.
-    processors
-        Names of the model's logits processors.
+    measures those that end. `drafts` is what there is to know of draft tokens, `processor_failures` the
+    sequences that ended for each logits processor. `ranks` is how many ranks sample one sequence, and so
+    count it: the tensor-parallel size.
     """
 
-    def __init__(self, ranks: int = 1, *, processors: Collection[str] = ()) -> None:
+    def __init__(self, ranks: int = 1) -> None:
         # Else each series has another that tells when it began: twice as many, which nobody asks for.
         prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]  # the library has no types for it
         self.registry = CollectorRegistry(auto_describe=False)
         self.spans = SpanMetrics(self.registry)
         self.drafts = DraftsStatus()
+        self.processor_failures = collections.Counter[str]()
         self._ranks = ranks
-        self._processors = frozenset(processors)
         self._counters = {
             name: Counter(f"guidedmodel_{name}", text, labels, registry=self.registry)
             for name, (text, labels) in _COUNTERS.items()
@@ -165,14 +159,16 @@ class SidecarMetrics:
                 self._take_draft_tokens(record)
             case records.ProcessorTimes():
                 for each in record.times:
-                    labels = record.rank, self._processor(each.name)
+                    labels = record.rank, each.name
                     self._count("processor_steps", *labels, by=each.steps)
                     self._count("processor_steps_over_budget", *labels, by=each.over_budget)
                     self._count("processor_seconds", *labels, by=each.total_ns / 1e9)
             case records.ProcessorFailure():
-                ranks = record.rank, record.rank % self._ranks
-                for name in {self._processor(name) for name in record.processors}:
-                    self._count("processor_failures", *ranks, name, _bounded(record.code))
+                names, tp_rank = dict.fromkeys(record.processors), record.rank % self._ranks
+                for name in names:
+                    self._count("processor_failures", record.rank, tp_rank, name, record.code)
+                if tp_rank == 0:
+                    self.processor_failures.update(list(names))
 
     def take_garbage(self) -> None:
         """Count a datagram that was no record."""
@@ -187,7 +183,7 @@ class SidecarMetrics:
         (counter.labels(*map(str, labels)) if labels else counter).inc(by)
 
     def _take_request(self, record: HttpRequest) -> None:
-        code = _bounded(record.error_code or "")
+        code = record.error_code or ""
         kind = record.kind or ("unknown" if code in _ABOUT_GRAMMARS else "unguided")
         self._count("requests", record.status, code, kind)
         self._count("ignored_keys", by=record.ignored_keys)
@@ -195,7 +191,7 @@ class SidecarMetrics:
 
     def _take_decode(self, record: Decode) -> None:
         rank = record.rank
-        self._count("sequences", rank, rank % self._ranks, record.backend, _bounded(record.end_reason))
+        self._count("sequences", rank, rank % self._ranks, record.backend, record.end_reason)
         self._fill_max.labels(str(rank)).observe(record.fill_max_ns / 1e9)
         for count in DECODE_COUNTS:
             self._count(count.metric, rank, by=count.of(record))
@@ -214,10 +210,3 @@ class SidecarMetrics:
         else:
             self._draft_tokens.labels(str(record.engine)).set(record.chosen)
         self._count("draft_tokens_changes", record.engine, by=record.changes)
-
-    def _processor(self, name: str) -> str:
-        return name if name in self._processors else "other"
-
-
-def _bounded(end: str) -> str:
-    return end if end in _ENDS else "other"

@@ -6,7 +6,7 @@ import logging
 import os
 import socket
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter as GrpcExporter
@@ -22,7 +22,6 @@ from guided_contract.otel_variables import traces_url
 from guided_contract.records import Decode, Digests, HttpRequest, ProcessorFailure
 from guided_sidecar.telemetry import conventions, otlp_metrics, record_spans, spans
 from guided_sidecar.telemetry.metrics import SidecarMetrics
-from guided_sidecar.telemetry.record_spans import ProcessorFailures
 
 FLUSH_DEADLINE_S: Final = 5.0  # of a pod's 30 s to end, after the engine has gone
 _DATAGRAM_BYTES: Final = 64 << 10
@@ -33,19 +32,23 @@ _DATAGRAMS_PER_WAKE: Final = 256
 _log: Final = logging.getLogger(__name__)
 
 
-class Instruments:
-    """What the sidecar's parts tell by: a tracer, metrics. Make it after any fork.
+class Telemetry:
+    """What the sidecar's parts tell by, a `tracer` and `metrics`, and the way out. Make it after any fork.
 
-    Where they go is in the environment, as `otel_variables.environment` makes it; without a collector,
-    figures are for whoever reads /metrics.
+    It also takes what other processes tell, the ranks' digests too (`on_digests`): records on a unix datagram
+    socket, made anew at `start` with mode 0600. Where all goes is in the environment, as
+    `otel_variables.environment` makes it; without a collector, figures are for whoever reads /metrics.
     """
 
-    def __init__(self, config: PodConfig) -> None:
+    def __init__(self, config: PodConfig, on_digests: Callable[[Digests], None]) -> None:
+        self._path = config.telemetry_socket
+        self._on_digests = on_digests
+        self._ranks = config.tensor_parallel
+        self._processors = config.logits_processors
+        self._socket: socket.socket | None = None
         resource = Resource.create({}, conventions.SCHEMA_URL)
         is_traced = config.telemetry.endpoint is not None
-        self.metrics = SidecarMetrics(
-            config.tensor_parallel, processors=[processor.name for processor in config.logits_processors]
-        )
+        self.metrics = SidecarMetrics(config.tensor_parallel)
         # Without a collector the contexts of other processes' traces still travel, and no trace begins here.
         self.provider = spans.provider(resource, share=config.telemetry.sampling if is_traced else 0.0)
         self.provider.add_span_processor(self.metrics.spans)
@@ -53,27 +56,6 @@ class Instruments:
             self.provider.add_span_processor(way_out)
         self.figures = otlp_metrics.figures(self.metrics.registry, resource, os.environ)
         self.tracer = spans.tracer(self.provider)
-
-
-class Telemetry:
-    """The receiver of what other processes tell, the ranks' digests too, and the way out for all of it.
-
-    Records come by a unix datagram socket, made anew at `start` with mode 0600.
-    """
-
-    def __init__(
-        self, config: PodConfig, instruments: Instruments, on_digests: Callable[[Digests], None]
-    ) -> None:
-        self._instruments = instruments
-        self._path = config.telemetry_socket
-        self._on_digests = on_digests
-        self._ranks = config.tensor_parallel
-        self._failures = ProcessorFailures(config.logits_processors, self._ranks, instruments.tracer)
-        self._socket: socket.socket | None = None
-
-    def processor_failures(self) -> Mapping[str, int]:
-        """Return how many sequences ended for each logits processor, by its name."""
-        return self._failures.counts
 
     async def start(self) -> None:
         """Listen for records.
@@ -102,21 +84,19 @@ class Telemetry:
             self._read_some(self._socket)
             self._socket.close()
             self._socket = None
-        ends: list[Callable[[], None]] = [self._instruments.provider.shutdown]
-        if self._instruments.figures is not None:
-            ends.append(self._instruments.figures.shutdown)
+        ways_out = [each for each in (self.provider, self.figures) if each is not None]
         # In threads that end with the process: a collector that does not answer takes longer.
-        sending = [threading.Thread(target=end, daemon=True) for end in ends]
+        sending = [threading.Thread(target=each.shutdown, daemon=True) for each in ways_out]
         for thread in sending:
             thread.start()
         await asyncio.gather(*(asyncio.to_thread(thread.join, deadline_s) for thread in sending))
 
-    def _read_some(self, bound: socket.socket) -> None:
+    def _read_some(self, source: socket.socket) -> None:
         # All are fetched before the first is looked at, because senders lose what finds the queue full.
         arrived: list[bytes] = []
         with contextlib.suppress(BlockingIOError):
             while len(arrived) < _DATAGRAMS_PER_WAKE:
-                arrived.append(bound.recv(_DATAGRAM_BYTES))
+                arrived.append(source.recv(_DATAGRAM_BYTES))
         for datagram in arrived:
             self.take(datagram)
 
@@ -124,21 +104,20 @@ class Telemetry:
         """Make spans and counts of what a process sent; what is no record is counted."""
         try:
             record = records.decode(datagram)
-            root = record_spans.root(record) if isinstance(record, HttpRequest) else None
         except ValueError:
-            self._instruments.metrics.take_garbage()
+            self.metrics.take_garbage()
             return
-        self._instruments.metrics.take(record)
+        self.metrics.take(record)
         match record:
             case HttpRequest():
-                if root is not None:
-                    record_spans.make_request(self._instruments.tracer, record, *root)
-            case Decode() if record.rank % self._ranks == 0:  # those of others tell the same
-                record_spans.make_decode(self._instruments.tracer, record)
+                record_spans.make_request(self.tracer, record)
             case Digests():
                 self._on_digests(record)
-            case ProcessorFailure():
-                self._failures.take(record)
+            # Those of other ranks of a sequence tell the same.
+            case Decode() if record.rank % self._ranks == 0:
+                record_spans.make_decode(self.tracer, record)
+            case ProcessorFailure() if record.rank % self._ranks == 0:
+                record_spans.make_processor_failure(self.tracer, record, self._processors)
 
 
 def span_processor(telemetry: TelemetryConfig, registry: CollectorRegistry) -> SpanProcessor | None:

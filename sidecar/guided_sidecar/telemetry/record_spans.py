@@ -1,11 +1,9 @@
 """Spans made of records: of HTTP requests, guided sequences, and what logits processors failed."""
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from opentelemetry.context import Context
-from opentelemetry.trace import SpanContext, SpanKind, Tracer
+from opentelemetry.trace import SpanKind, Tracer
 from opentelemetry.util.types import AttributeValue
 
 from guided_contract.config import LogitsProcessorConfig
@@ -16,7 +14,6 @@ from guided_sidecar.telemetry import spans
 from guided_sidecar.telemetry.metrics import DECODE_COUNTS
 
 _CODES: Final = frozenset(code.value for code in ErrorCode)
-_MOST_REMEMBERED: Final = 1024  # a request ends, and all ranks tell of it, within seconds
 _CLIENT_GONE: Final = 499
 _METHOD: Final = "POST"  # of all that generates
 # Routes of which the conventions know what they do; the others have no gen_ai.* attributes.
@@ -39,33 +36,21 @@ _OUTPUTS: Final = {
 }
 
 
-def root(record: HttpRequest) -> tuple[SpanContext, Context] | None:
-    """Return a request's span's own ids and what it is below, None where its trace is not sampled.
-
-    Raises
-    ------
-    ValueError
-        An id is not hexadecimal or zero.
-    """
-    own, below = (
-        spans.remote(f"00-{record.trace_id}-{span_id}-{record.flags:02x}", state, within=spans.ALWAYS)
-        for span_id, state in ((record.span_id, None), (record.parent_span_id, record.tracestate))
-    )
-    ids = spans.parent_of(own)
-    if not ids.is_valid or (record.parent_span_id and not spans.parent_of(below).is_valid):
-        raise ValueError(f"no ids of spans: {record.trace_id} {record.span_id} {record.parent_span_id}")
-    return (ids, below) if record.sampled else None
-
-
-def make_request(tracer: Tracer, record: HttpRequest, own: SpanContext, below: Context) -> None:
-    """Make the span of a request: the one SERVER span of its trace.
+def make_request(tracer: Tracer, record: HttpRequest) -> None:
+    """Make the span of a request, by its own ids, if its trace is sampled: the one SERVER span of it.
 
     The status is an error also for 4xx that carry a code of ours, and for a client that has gone: the
     conventions leave 4xx unset for want of knowledge about the request, and here it is known that the
     caller did not get what was asked for.
     """
+    if not record.sampled:
+        return
+    own, below = (
+        spans.remote(f"00-{record.trace_id}-{span_id}-{record.flags:02x}", state, within=spans.ALWAYS)
+        for span_id, state in ((record.span_id, None), (record.parent_span_id, record.tracestate))
+    )
     name, told = f"{_METHOD} {record.route}", request_attributes(record)
-    with spans.called(own):
+    with spans.called(spans.parent_of(own)):
         span = tracer.start_span(name, below, SpanKind.SERVER, told, start_time=record.start_ns)
     error_code = record.error_code or (str(record.status) if record.status >= _CLIENT_GONE else "")
     spans.end(span, error_code=error_code, end_ns=record.end_ns)
@@ -121,41 +106,18 @@ def decode_attributes(record: Decode) -> dict[str, AttributeValue]:
     }
 
 
-class ProcessorFailures:
-    """Takes ranks' failures, of each sequence the first one that comes.
-
-    `counts` are the sequences that ended for each of the model's processors since the service started.
-    `ranks` is how many sample one sequence: the tensor-parallel size.
-    """
-
-    def __init__(self, configs: Sequence[LogitsProcessorConfig], ranks: int, tracer: Tracer) -> None:
-        self.counts = Counter[str]()
-        self._factories = {config.name: config.factory for config in configs}
-        self._ranks = ranks
-        self._tracer = tracer
-        self._seen: dict[tuple[int, str], None] = {}
-
-    def take(self, record: ProcessorFailure) -> None:
-        """Count a failure and make its span, unless another rank has told of it."""
-        key = record.rank // self._ranks, record.request_id
-        if key in self._seen:
-            return
-        self._seen[key] = None
-        if len(self._seen) > _MOST_REMEMBERED:
-            del self._seen[next(iter(self._seen))]
-        names = [name for name in dict.fromkeys(record.processors) if name in self._factories]
-        self.counts.update(names)
-        parent = spans.remote(record.traceparent, record.tracestate, within=spans.ALWAYS)
-        span = self._tracer.start_span(
-            c.PROCESSOR_FAILURE,
-            parent,
-            start_time=record.time_ns,
-            attributes={
-                c.RANK: record.rank,
-                c.PROCESSOR_NAME: ",".join(names),
-                c.PROCESSOR_FACTORY: ",".join(self._factories[name] for name in names),
-                c.PROCESSOR_TOKEN: record.token,
-                **({c.EXCEPTION_TYPE: record.error_type} if record.error_type else {}),
-            },
-        )
-        spans.end(span, error_code=record.code if record.code in _CODES else "other", end_ns=record.time_ns)
+def make_processor_failure(
+    tracer: Tracer, record: ProcessorFailure, processors: Sequence[LogitsProcessorConfig]
+) -> None:
+    """Make the span of a sequence's end for its logits processors; a sequence without a trace begins one."""
+    factories = {each.name: each.factory for each in processors if each.name in record.processors}
+    told: dict[str, AttributeValue] = {
+        c.RANK: record.rank,
+        c.PROCESSOR_NAME: ",".join(factories),
+        c.PROCESSOR_FACTORY: ",".join(factories.values()),
+        c.PROCESSOR_TOKEN: record.token,
+        **({c.EXCEPTION_TYPE: record.error_type} if record.error_type else {}),
+    }
+    parent = spans.remote(record.traceparent, record.tracestate, within=spans.ALWAYS)
+    span = tracer.start_span(c.PROCESSOR_FAILURE, parent, attributes=told, start_time=record.time_ns)
+    spans.end(span, error_code=record.code, end_ns=record.time_ns)

@@ -39,7 +39,7 @@ class KnownState:
     """Prepared grammars, and what became of all that was asked for since the service started.
 
     `answers` are prepares by how their grammar was found: "hit", "joined" (another's compile), "miss",
-    "refused" (known to be bad), "" (ended before it was looked for).
+    "refused" (known to be bad), "none" (ended before it was looked for).
     """
 
     entries: int = 0
@@ -124,11 +124,13 @@ class Known:
         self.refusals = Refusals(settings.refusal_entries, settings.refusal_s)
         self._size_bytes = 0  # of all that are kept
         self._evictions = 0
+        self.answers = collections.Counter[str]()  # prepares, as in KnownState
+        self.unenforced = 0  # likewise
         self._proofs = collections.Counter[ProofResult]()  # by what became of them
 
     @property
     def state(self) -> KnownState:
-        """What is kept and proven; of what was asked for, nothing."""
+        """What is kept, and what became of all that was asked for."""
         leased = [grammar for grammar in self._kept.values() if self._leases[grammar.key]]
         return KnownState(
             entries=len(self._kept),
@@ -136,7 +138,9 @@ class Known:
             leased_bytes=sum(grammar.proven.size_bytes for grammar in leased),
             evictions=self._evictions,
             leases=sum(self._leases[grammar.key] for grammar in leased),
+            answers=dict(self.answers),
             proofs=dict(self._proofs),
+            unenforced=self.unenforced,
         )
 
     def kept(self, key: str) -> Grammar | None:

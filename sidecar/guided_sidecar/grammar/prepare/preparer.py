@@ -1,7 +1,6 @@
 """From Prepare to a proven grammar on all ranks: limits, key, cache, single flight, leases, deadlines."""
 
 import asyncio
-import collections
 import contextlib
 import dataclasses
 from collections.abc import AsyncIterator, Callable
@@ -53,14 +52,11 @@ class Preparer:
         self._load_barrier = load_barrier
         self._tracer = tracer
         self._known = Known(settings, self._artifact_bytes, pool, load_barrier, tracer)
-        self._answers: collections.Counter[str] = collections.Counter()
-        self._unenforced = 0  # requests
 
     @property
     def state(self) -> KnownState:
         """What is kept, and what became of all that was asked for."""
-        known, answers = self._known.state, dict(self._answers)
-        return dataclasses.replace(known, answers=answers, unenforced=self._unenforced)
+        return self._known.state
 
     async def prepare(
         self, request: Prepare, loaded: Callable[[Prepared], None] = lambda _prepared: None
@@ -74,7 +70,7 @@ class Preparer:
             grammar = await self._proven(waiter, loaded)
             await self._load(waiter, grammar)
             if unenforced := grammar.proven.unenforced:
-                self._unenforced += 1
+                self._known.unenforced += 1
                 keywords = ",".join(sorted({one.keyword for one in unenforced}))
                 waiter.span.set_attribute(c.GRAMMAR_UNENFORCED, keywords)
         return _prepared(request, grammar.key, grammar.proven)
@@ -117,7 +113,7 @@ class Preparer:
             error_code = error.code.value
             raise
         finally:
-            self._answers[waiter.cache] += 1
+            self._known.answers[waiter.cache or "none"] += 1
             key = waiter.job.key if waiter.job is not None else ""
             attributes = {c.GRAMMAR_KEY: key, c.GRAMMAR_CACHE: waiter.cache}
             spans.end(span, error_code=error_code, attributes=attributes)
