@@ -59,7 +59,7 @@ def lacks(kind: Kind, value: Any) -> Unsupported | None:
     if kind in {"regex", "grammar"} and _SURROGATE.search(value):
         return Unsupported(None, _HALF)
     if kind == "grammar" and is_lark(value):
-        return Unsupported(None, "xgrammar reads EBNF; this is Lark, which llguidance (guidance) reads")
+        return Unsupported(None, "xgrammar reads EBNF, and this is Lark")
     return None
 
 

@@ -89,7 +89,7 @@ class Form(NamedTuple):
             return error
         told = [fault(path, PARTLY, ErrorCode.GRAMMAR_UNSUPPORTED) for path in self.narrowed]
         found = [moved(one, self.path) for one in told]
-        return max(found, key=lambda one: len(commonprefix([one.path or "$", where])), default=error)  # noqa: RUF071
+        return max(found, key=lambda one: len(commonprefix([one.path or "$", where])), default=error)  # noqa: RUF071 - they are texts
 
     def _keyword(self, origin: Origin, rest: str) -> JsonPath:
         """Return the path of the keyword that what is left of a path begins with."""
