@@ -225,3 +225,21 @@ async def test_what_a_rank_can_load_no_more_is_compiled_again(service: PlayedSer
     for number in (1, 3):
         service.api.session.receive(Release(id=number))
     assert (service.preparer.state.entries, service.preparer.state.leases) == (1, 0)
+
+
+async def test_who_asks_as_a_rank_cannot_load_it_is_told_and_keeps_no_lease(service: PlayedService) -> None:
+    """It waited for a load that had been taken back, and the next compile of the key broke its request."""
+    await service.asks()
+    await service.pool.ends(FIRST)
+    service.api.session.receive(Release(id=1))
+    service.rank.answer = lambda _sent: None
+    service.load_barrier.connect(0, service.rank, service.rank.hello)
+    await service.asks(2)
+    service.api.session.receive(msgspec.structs.replace(ASKED, id=3))
+    service.rank.session.receive(Loaded(key=service.key, error="damaged"))  # in the same turn
+    await settled()
+    assert [(one.id, one.code) for one in service.api.sent[-2:]] == [
+        (2, "grammar_load_failed"),
+        (3, "grammar_load_failed"),
+    ]
+    assert service.preparer.state.leases == 0

@@ -133,8 +133,8 @@ class LoadBarrier:
             _ask(rank, wanted)
         while not self.is_loaded(load.key):
             self.check(tokenizer)
-            if wanted.failure:
-                message = f"the grammar could not be loaded: {wanted.failure}"
+            if wanted.failure or self._wanted.get(load.key) is not wanted:
+                message = f"the grammar could not be loaded: {wanted.failure or 'it was given up'}"
                 raise GuidedError(ErrorCode.GRAMMAR_LOAD_FAILED, message)
             await self._changed.wait()
 

@@ -115,6 +115,8 @@ class Pool:
         if not death.had_begun:
             self._workers.note_idle_death()
             return
+        if not self._workers.have_template:  # which took its workers with it
+            return
         _log.warning("attempt %d: %s", attempt, death)
         is_memory = ran_out_of_memory(death.last_words)
         code = ErrorCode.GRAMMAR_COMPILE_MEMORY if is_memory else ErrorCode.GRAMMAR_COMPILE_CRASHED

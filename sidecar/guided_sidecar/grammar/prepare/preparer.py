@@ -68,12 +68,12 @@ class Preparer:
         """
         async with self._waiter(request, spans.remote(request.traceparent, request.tracestate)) as waiter:
             grammar = await self._proven(waiter, loaded)
-            await self._load(waiter, grammar)
-            if unenforced := grammar.proven.unenforced:
+            done = await self._load(waiter, grammar)
+            if unenforced := done.unenforced:
                 self._known.unenforced += 1
                 keywords = ",".join(sorted({one.keyword for one in unenforced}))
                 waiter.span.set_attribute(c.GRAMMAR_UNENFORCED, keywords)
-        return _prepared(request, grammar.key, grammar.proven)
+        return _prepared(request, grammar.key, done)
 
     async def hold(self, kind: Kind, spec: str) -> Grammar:
         """Prepare a grammar that stays until `release`; the deadline is the compile's, not the ranks'."""
@@ -160,15 +160,17 @@ class Preparer:
                 if grammar.done is not None:  # else it was given up, and another of its key is loaded
                     loaded(_prepared(waiter.request, grammar.key, grammar.done, is_proven=False))
 
-    async def _load(self, waiter: _Waiter, grammar: Grammar) -> None:
-        """Wait until every rank has loaded a grammar; where that fails, its lease ends."""
+    async def _load(self, waiter: _Waiter, grammar: Grammar) -> Done:
+        """Wait until every rank has loaded a grammar, and return that; where it fails, its lease ends."""
         try:
-            await self._ensure(waiter, grammar.key, grammar.proven)
+            done = grammar.proven
+            await self._ensure(waiter, grammar.key, done)
         except BaseException as error:
             self.release(grammar.key)
             if isinstance(error, GuidedError) and error.code is ErrorCode.GRAMMAR_LOAD_FAILED:
                 self._known.drop(grammar)  # perhaps its artefact is damaged: the next request compiles it
             raise
+        return done
 
     async def _ensure(self, waiter: _Waiter, key: str, done: Done) -> None:
         assert waiter.job is not None
