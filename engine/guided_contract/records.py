@@ -130,7 +130,6 @@ class ProcessorFailure(Record, frozen=True, kw_only=True):
     `error_type` is the class of what one raised, "" where none did; `token` counts those generated before.
     """
 
-    request_id: str
     traceparent: Word | None
     tracestate: Tracestate | None = None
     rank: Rank

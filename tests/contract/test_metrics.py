@@ -42,7 +42,6 @@ RECORDS = (
     DraftTokens(engine=0, chosen=3, changes=1),
     ProcessorTimes(rank=0, times=[ProcessorTime("ban", 100, 2, 30_000_000)]),
     ProcessorFailure(
-        request_id="r",
         traceparent=None,
         rank=0,
         processors=["ban"],

@@ -162,7 +162,6 @@ def _send(pod: PodConfig) -> None:
         end_reason="stopped",
     )
     failed = ProcessorFailure(
-        request_id="cmpl-8",
         traceparent=PARENT,
         rank=0,
         processors=["ban"],

@@ -13,7 +13,6 @@ CONFIGS = [LogitsProcessorConfig(name=name, factory=f"acme:{name.title()}") for 
 
 def failure(**changes: Any) -> ProcessorFailure:
     fields: dict[str, Any] = {
-        "request_id": "r",
         "traceparent": f"00-{TRACE}-{SPAN}-01",
         "rank": 0,
         "processors": ["ban"],
@@ -50,7 +49,7 @@ def test_a_sequence_is_counted_once_as_the_first_of_its_ranks_tells_of_it() -> N
         failure(),
         failure(rank=1),
         failure(rank=2),  # another engine core's sequence, which may have the same name
-        failure(request_id="s", processors=["ban", "dry"]),
+        failure(processors=["ban", "dry"]),
     )
     assert metrics.processor_failures == {"ban": 3, "dry": 1}
     assert [attributes(span)["guidedmodel.processor.name"] for span in spans.finished] == [

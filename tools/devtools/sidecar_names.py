@@ -56,7 +56,6 @@ _DECODE: Final = Decode(
 _DRAFTS: Final = DraftTokens(engine=0, chosen=1)
 _TIMES: Final = ProcessorTimes(rank=0, times=[ProcessorTime("name", 1, 0, 1)])
 _FAILURE: Final = ProcessorFailure(
-    request_id="request",
     traceparent=None,
     rank=0,
     processors=["name"],

@@ -135,7 +135,6 @@ class GuidedSequence:
         if self.failure is None:
             self.failure = code
             self.fault = ProcessorFailure(
-                request_id=self.request_id,
                 traceparent=self.trace.traceparent,
                 tracestate=self.trace.tracestate,
                 rank=self.rank,

@@ -61,7 +61,7 @@ class HealthCollector(Collector):
             _counter("grammar_worker_forks", "Grammar workers made", workers.forks),
             _gauge(
                 "grammar_leases",
-                "Guided requests and named grammars that hold one on the ranks",
+                "Guided requests that hold a grammar on the ranks",
                 cache.leases,
             ),
             _counter(

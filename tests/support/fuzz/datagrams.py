@@ -65,7 +65,6 @@ def seeds() -> list[bytes]:
     digests = [Digest(f"r{number}", number, number, 7) for number in range(3)]
     times = ProcessorTimes(rank=1, times=[ProcessorTime("p", 3, 1, 7_000_000)])
     failure = ProcessorFailure(
-        request_id="r",
         traceparent=None,
         rank=1,
         processors=["p"],

@@ -46,7 +46,7 @@ class KnownState:
     size_bytes: int = 0  # of all that are kept, in memory and on the run folder's tmpfs
     leased_bytes: int = 0  # of these, what nothing may evict
     evictions: int = 0  # for want of room
-    leases: int = 0  # of guided requests and named grammars
+    leases: int = 0  # of guided requests
     answers: Mapping[str, int] = dataclasses.field(default_factory=dict)
     proofs: Mapping[ProofResult, int] = dataclasses.field(default_factory=dict)
     unenforced: int = 0  # requests that were served although a keyword of theirs is not enforced
@@ -137,7 +137,7 @@ class Known:
             size_bytes=self._size_bytes,
             leased_bytes=sum(grammar.proven.size_bytes for grammar in leased),
             evictions=self._evictions,
-            leases=sum(self._leases[grammar.key] for grammar in leased),
+            leases=self._leases.total(),
             answers=dict(self.answers),
             proofs=dict(self._proofs),
             unenforced=self.unenforced,
