@@ -60,12 +60,12 @@ keywords and compares.
   forced ones of `deepseek_v3`, `deepseek_v31` and `plamo3`). In tools of the parsers that
   [routes](routes.md#tools) lists for xgrammar, what that enforces of all this.
 - **Refused**, with the path: a `$ref` by an anchor or an address, or in a part that has an address of its
-  own (`$id`), `$dynamicRef`, `$recursiveRef`, `unevaluatedItems` and `unevaluatedProperties`, `contains`,
-  `not` (but `not: {}`), `if` with `then` or `else`, a branch of `oneOf` that may overlap another,
-  `uniqueItems` over objects, arrays and anything, beside another schema of the array, of further names
-  beside named ones, or in a schema with a property whose name has characters that are not printable,
-  lookbehind and `\\b`, bounds beyond 2^53 (of integers 2^63) that leave nothing else, and values that both
-  libraries round.
+  own (`$id`), a part whose `$schema` names another draft than the schema's, `$dynamicRef`, `$recursiveRef`,
+  `unevaluatedItems` and `unevaluatedProperties`, `contains`, `not` (but `not: {}`), `if` with `then` or
+  `else`, a branch of `oneOf` that may overlap another, `uniqueItems` over objects, arrays and anything,
+  beside another schema of the array, of further names beside named ones, or in a schema with a property
+  whose name has characters that are not printable, lookbehind and `\\b`, bounds beyond 2^53 (of integers
+  2^63) that leave nothing else, and values that both libraries round.
 - **Too many**: an object of more than about 400 optional properties, or as many alternatives at one place.
 - **Annotations**, which change nothing: unknown keywords and formats, keywords of a later draft than
   the schema's, and keywords about other types than `type` names.
