@@ -1,5 +1,6 @@
 """What the sidecar makes of the ranks' digests."""
 
+import time
 from typing import Any
 
 import pytest
@@ -79,6 +80,15 @@ def test_a_lost_digest_is_counted_and_no_desync() -> None:
     state = pod.agreement.state
     assert (state.lost, state.compared, state.message) == (1, 1, "")
     assert not pod.api.told
+
+
+def test_all_that_a_silent_rank_leaves_is_given_up_at_once() -> None:
+    pod = Pod()
+    pod.agreement.receive(Digests(rank=0, digests=[Digest("r", number, 0, 7) for number in range(60_000)]))
+    pod.now_s += PATIENCE_S
+    begin_s = time.process_time()
+    assert pod.agreement.state.lost == 60_000
+    assert time.process_time() - begin_s < 0.3
 
 
 def test_other_requests_go_on() -> None:

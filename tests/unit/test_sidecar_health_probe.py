@@ -307,6 +307,13 @@ def test_an_answer_means(status: int, answer: Any, state: str, message: str) -> 
     assert message in verdict.message
 
 
+def test_an_answer_that_is_nested_too_deeply_is_a_failure() -> None:
+    deep = "[" * 100_000
+    assert judge_answer(500, deep).message == "guided probe: HTTP 500, no error code"
+    text = json.dumps({"choices": [{"text": deep, "finish_reason": "stop"}]})
+    assert "does not match" in judge_answer(200, text).message
+
+
 def test_an_answer_that_is_no_json_is_a_failure() -> None:
     assert judge_answer(200, "<html>").state == "Failed"
     assert judge_answer(502, "<html>").message == "guided probe: HTTP 502, no error code"

@@ -152,11 +152,11 @@ def judge_answer(status: int, body: str) -> ProbeStatus:
         if status != 200:
             return _failed(f"HTTP {status}, code {answer['error']['code']}")
         text, finish = answer["choices"][0]["text"], answer["choices"][0]["finish_reason"]
-    except (ValueError, LookupError, TypeError):
+    except (ValueError, LookupError, TypeError, RecursionError):
         return _failed("the answer is not a completion" if status == 200 else f"HTTP {status}, no error code")
     if finish != "stop":
         return _failed(f"the answer did not finish within {_MAX_TOKENS} tokens (finish reason {finish})")
-    with contextlib.suppress(ValueError, TypeError):  # it is no JSON, or no text
+    with contextlib.suppress(ValueError, TypeError, RecursionError):  # it is no JSON, or no text
         if json.loads(text) in SCHEMA["enum"]:
             return ProbeStatus(state="Passed")
     return _failed("the answer does not match the schema: the mask was not applied")

@@ -6,7 +6,7 @@ digest that not every rank has sent in time is counted as lost; only digests tha
 
 import logging
 import time
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Protocol
@@ -64,7 +64,8 @@ class Agreement:
         self._expected = ranks
         self._clock = clock
         self._apis: list[Link] = []
-        self._pending: dict[_Key, tuple[float, dict[int, _Sent]]] = {}  # since when, by rank; oldest first
+        # Since when, and by rank; the oldest first. Of a dict the first is found behind all that were deleted.
+        self._pending: OrderedDict[_Key, tuple[float, dict[int, _Sent]]] = OrderedDict()
         self._ended: dict[int, None] = {}  # by the hash of their names
         self._compared = 0
         self._desyncs: Counter[int] = Counter()

@@ -104,7 +104,7 @@ class Refusals:
 class Known:
     """Grammars by key: one compile for all who ask for the same, then kept as long as leases or room allow.
 
-    Least recently used goes first, but never one with a lease. `room_bytes` is what all may take, those with
+    The one whose last lease ended first goes first, but never one with a lease. `room_bytes` is what all may take, those with
     a lease included; `load_barrier` hears of what goes; `tracer` makes grammar.compile and grammar.proof.
     """
 
@@ -119,7 +119,8 @@ class Known:
         self._load_barrier = load_barrier
         self._tracer = tracer
         self._compiling: dict[str, Grammar] = {}
-        self._kept: collections.OrderedDict[str, Grammar] = collections.OrderedDict()
+        self._kept: dict[str, Grammar] = {}
+        self._resting: collections.OrderedDict[str, Grammar] = collections.OrderedDict()  # kept without a lease
         self._leases = collections.Counter[str]()  # who may use one, or waits for it
         self.refusals = Refusals(settings.refusal_entries, settings.refusal_s)
         self._size_bytes = 0  # of all that are kept
@@ -131,11 +132,11 @@ class Known:
     @property
     def state(self) -> KnownState:
         """What is kept, and what became of all that was asked for."""
-        leased = [grammar for grammar in self._kept.values() if self._leases[grammar.key]]
+        resting = sum(grammar.proven.size_bytes for grammar in self._resting.values())
         return KnownState(
             entries=len(self._kept),
             size_bytes=self._size_bytes,
-            leased_bytes=sum(grammar.proven.size_bytes for grammar in leased),
+            leased_bytes=self._size_bytes - resting,
             evictions=self._evictions,
             leases=self._leases.total(),
             answers=dict(self.answers),
@@ -144,11 +145,8 @@ class Known:
         )
 
     def kept(self, key: str) -> Grammar | None:
-        """Return a grammar that is kept, and count it as used."""
-        grammar = self._kept.get(key)
-        if grammar is not None:
-            self._kept.move_to_end(key)
-        return grammar
+        """Return a grammar that is kept."""
+        return self._kept.get(key)
 
     def compiling(self, key: str) -> Grammar | None:
         """Return a grammar that is being compiled."""
@@ -186,6 +184,8 @@ class Known:
         """
         self._kept[grammar.key] = grammar
         self._size_bytes += grammar.proven.size_bytes
+        if not self._leases[grammar.key]:
+            self._resting[grammar.key] = grammar
         self._evict()
         if self._size_bytes > self._room_bytes:
             self.drop(grammar)
@@ -197,11 +197,16 @@ class Known:
     def lease(self, key: str) -> None:
         """Begin one lease, which lasts even where the grammar has to be compiled again meanwhile."""
         self._leases[key] += 1
+        self._resting.pop(key, None)
 
     def release(self, key: str) -> None:
         """End one lease; without any, a grammar stays while there is room."""
-        self._leases -= collections.Counter([key])
-        if self.kept(key) is not None and not self._leases[key]:
+        self._leases[key] -= 1
+        if self._leases[key] > 0:
+            return
+        del self._leases[key]
+        if (grammar := self._kept.get(key)) is not None:
+            self._resting[key] = grammar
             self._load_barrier.rest(key)
             self._evict()
 
@@ -209,6 +214,7 @@ class Known:
         """Give up a grammar: take back what ranks were told to load, and what a worker has written."""
         if self._kept.get(grammar.key) is grammar:
             del self._kept[grammar.key]
+            self._resting.pop(grammar.key, None)
             self._size_bytes -= grammar.proven.size_bytes
         done, grammar.done = grammar.done, None
         if done is not None:
@@ -217,10 +223,10 @@ class Known:
             artifacts.remove(self._pod.grammars_folder, grammar.key)
 
     def _evict(self) -> None:
-        for grammar in [grammar for grammar in self._kept.values() if not self._leases[grammar.key]]:
-            if len(self._kept) <= self._most_entries and self._size_bytes <= self._most_bytes:
-                return
-            self.drop(grammar)
+        while self._resting and (
+            len(self._kept) > self._most_entries or self._size_bytes > self._most_bytes
+        ):
+            self.drop(next(iter(self._resting.values())))
             self._evictions += 1
 
     def _give_up(self, grammar: Grammar, limit_s: float, *, is_late: bool) -> None:
