@@ -52,7 +52,6 @@ def load() -> Settings:
     if otel_environment.is_disabled(told):
         # Heeded by now. The SDK itself would make no spans, by which grammars are measured for Prometheus.
         del told["OTEL_SDK_DISABLED"]
-        told.pop("OTEL_METRICS_EXPORTER", None)
     os.environ.clear()
     os.environ.update(told)
     return Settings(

@@ -2,8 +2,6 @@
 
 import asyncio
 import json
-import os
-import signal
 from collections import Counter
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
@@ -14,7 +12,6 @@ import pytest_asyncio
 
 from guided_contract.config import CompileConfig, GuidedDecodingConfig, PodConfig
 from guided_contract.wire import Prepared, Refused
-from guided_sidecar.grammar.pool.worker_process import Worker
 from guided_sidecar.settings import Settings
 from guided_sidecar.socket.grammar_service import GrammarService
 from support import grammars
@@ -23,7 +20,6 @@ from support.sidecar import Api, Rank, until
 
 # These machines can be busy.
 PATIENT = GuidedDecodingConfig(compile=CompileConfig(timeout_s=60, memory_bytes=96 << 20))
-NARROW = GuidedDecodingConfig(compile=CompileConfig(timeout_s=60, workers=2))
 
 
 @dataclass
@@ -118,36 +114,6 @@ class TestPatient:
             assert rank.loads[-1].artifact == slow.key
             await until(lambda: bool(before - workers()))
             assert not shared.lost()
-
-
-@pytest.mark.asyncio(loop_scope="class")
-class TestNarrow:
-    """One service with two workers."""
-
-    guided = NARROW
-
-    async def test_workers_that_died_before_a_compile_do_not_count_against_its_grammar(
-        self, shared: Shared, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """All that there are, and nobody has noticed when the compile takes the first."""
-        async with Rank.connected(shared.pod), Api.connected(shared.pod) as api:
-            number, answer = api.begin("choice", '["stone"]')
-            workers_ = shared.service._workers
-            taken = asyncio.Event()
-            take = workers_.take
-
-            async def take_dead() -> Worker:
-                if not taken.is_set():
-                    for pid in workers():
-                        os.kill(pid, signal.SIGKILL)
-                    taken.set()
-                return await take()
-
-            monkeypatch.setattr(workers_, "take", take_dead)
-            assert isinstance(await answer, Prepared)
-            assert taken.is_set()
-            assert shared.lost() == {"idle": 2}
-            api.release(number)
 
 
 def _compiling() -> list[int]:

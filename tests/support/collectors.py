@@ -9,11 +9,6 @@ from typing import Any
 
 import grpc
 from aiohttp import web
-from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2_grpc
-from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
-    ExportMetricsServiceRequest,
-    ExportMetricsServiceResponse,
-)
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2_grpc
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceRequest,
@@ -51,13 +46,12 @@ class Received:
 class Kept:
     """What a collector received; `bodies` are the exports' own bytes, where it sees them.
 
-    `headers` are those of the last export of traces, names in lower case; `metrics` are whole exports.
+    `headers` are those of the last export, names in lower case.
     """
 
     spans: list[Received] = field(default_factory=list)
     bodies: list[bytes] = field(default_factory=list)
     headers: dict[str, str] = field(default_factory=dict)
-    metrics: list[ExportMetricsServiceRequest] = field(default_factory=list)
 
     def add(self, request: ExportTraceServiceRequest) -> None:
         """Keep all spans of a request."""
@@ -105,7 +99,6 @@ class HttpCollector:
         self._port = port
         app = web.Application()
         app.router.add_post("/v1/traces", self._export)
-        app.router.add_post("/v1/metrics", self._export_metrics)
         self._runner = web.AppRunner(app, access_log=None)
 
     async def start(self) -> None:
@@ -117,10 +110,6 @@ class HttpCollector:
     async def stop(self) -> None:
         """Stop listening."""
         await self._runner.cleanup()
-
-    async def _export_metrics(self, request: web.Request) -> web.Response:
-        self.kept.metrics.append(ExportMetricsServiceRequest.FromString(await request.read()))
-        return web.Response(content_type="application/x-protobuf")
 
     async def _export(self, request: web.Request) -> web.Response:
         self.requests += 1
@@ -145,7 +134,6 @@ class GrpcCollector(trace_service_pb2_grpc.TraceServiceServicer):
         self.requests = 0
         self._server = grpc.aio.server()
         trace_service_pb2_grpc.add_TraceServiceServicer_to_server(self, self._server)
-        metrics_service_pb2_grpc.add_MetricsServiceServicer_to_server(_Metrics(self.kept), self._server)
         if tls is None:
             self._server.add_insecure_port(f"127.0.0.1:{port}")
         else:
@@ -169,19 +157,6 @@ class GrpcCollector(trace_service_pb2_grpc.TraceServiceServicer):
             await context.abort(self.code, "not now")
         self.kept.add(request)
         return ExportTraceServiceResponse()
-
-
-class _Metrics(metrics_service_pb2_grpc.MetricsServiceServicer):
-    def __init__(self, kept: Kept) -> None:
-        self._kept = kept
-
-    async def Export(  # noqa: N802 - gRPC's name
-        self, request: ExportMetricsServiceRequest, context: grpc.aio.ServicerContext
-    ) -> ExportMetricsServiceResponse:
-        """Keep a request."""
-        del context
-        self._kept.metrics.append(request)
-        return ExportMetricsServiceResponse()
 
 
 async def eventually(condition: Callable[[], object], *, deadline_s: float = 10.0) -> None:

@@ -24,7 +24,7 @@ def played(events: tuple[str, ...]) -> tuple[Progress, Clock]:
             case "a worker gets it":
                 progress.start()
             case "its worker dies":
-                progress.died(had_begun=True)
+                progress.died(with_template=False)
             case "half of its time":
                 clock.now += LIMIT_S / 2
     return progress, clock

@@ -3,12 +3,16 @@
 import asyncio
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 from guided_contract.config import PodConfig, RestartConfig
+from guided_sidecar.grammar.pool.pool import Pool, Progress
 from guided_sidecar.grammar.pool.restart_budget import RestartBudget
 from guided_sidecar.grammar.pool.workers import IDLE_DEATH, Workers
+from guided_sidecar.grammar.worker_errors import WorkerDiedError
+from guided_sidecar.grammar.worker_messages import Done, Job
 from guided_sidecar.settings import Settings
+from support.played import settled
 
 
 class Alive:
@@ -42,6 +46,32 @@ async def test_a_worker_that_dies_on_its_way_back_counts_as_one_that_died_idle(t
     assert (workers.state.idle, workers.state.restarts) == (0, {"idle": 1})
     assert workers.state.last_failure is not None
     assert workers.state.last_failure.message == IDLE_DEATH
+
+
+async def test_a_template_that_is_killed_is_no_crash_of_the_grammars_that_its_workers_had(
+    tmp_path: Path,
+) -> None:
+    workers, progress = made(tmp_path), Progress()
+    done = Done(backend="guidance", spec="a")
+
+    async def dies(*_: object) -> None:
+        template.is_gone = True
+        raise WorkerDiedError("")
+
+    async def answers(*_: object) -> Done:
+        return done
+
+    job = Job(key="a", kind="regex", spec="a", backends=["guidance"], timeout_s=60, memory_bytes=0)
+    compiled = asyncio.create_task(Pool(workers).compile(job, progress))
+    for run in (dies, dies, answers):
+        workers._template = template = cast("Any", SimpleNamespace(is_gone=False))
+        worker: Any = Alive()
+        worker.run = run
+        await workers._add(worker)
+        await settled()
+    assert await compiled is done
+    assert (progress.deaths, workers.state.restarts) == (0, {"template": 2})
+    assert workers.state.last_failure is None
 
 
 async def test_a_worker_given_back_reaches_the_next_when_the_first_has_just_gone(tmp_path: Path) -> None:

@@ -17,12 +17,8 @@ def ran_out_of_memory(text: str) -> bool:
 
 
 class WorkerDiedError(Exception):
-    """A worker ended in the middle of a job, or before it; `last_words` it wrote to standard error.
+    """A worker ended before it answered a job; `last_words` it wrote to standard error."""
 
-    Unless it `had_begun`, to read its job, its death says nothing about the grammar.
-    """
-
-    def __init__(self, last_words: str, *, had_begun: bool = True) -> None:
+    def __init__(self, last_words: str) -> None:
         self.last_words = last_words
-        self.had_begun = had_begun
         super().__init__(f"a grammar worker died in a compile {last_words[-200:]}".strip())

@@ -64,7 +64,7 @@ class Agreement:
         self._expected = ranks
         self._clock = clock
         self._apis: list[Link] = []
-        # Since when, and by rank; the oldest first. Of a dict the first is found behind all that were deleted.
+        # Since when, and by rank; the oldest first, which a dict finds behind all that were deleted.
         self._pending: OrderedDict[_Key, tuple[float, dict[int, _Sent]]] = OrderedDict()
         self._ended: dict[int, None] = {}  # by the hash of their names
         self._compared = 0

@@ -20,7 +20,7 @@ from guided_contract import records
 from guided_contract.config import PodConfig, TelemetryConfig
 from guided_contract.otel_variables import traces_url
 from guided_contract.records import Decode, Digests, HttpRequest, ProcessorFailure
-from guided_sidecar.telemetry import conventions, otlp_metrics, record_spans, spans
+from guided_sidecar.telemetry import conventions, record_spans, spans
 from guided_sidecar.telemetry.metrics import SidecarMetrics
 
 FLUSH_DEADLINE_S: Final = 5.0  # of a pod's 30 s to end, after the engine has gone
@@ -37,7 +37,7 @@ class Telemetry:
 
     It also takes what other processes tell, the ranks' digests too (`on_digests`): records on a unix datagram
     socket, made anew at `start` with mode 0600. Where all goes is in the environment, as
-    `otel_variables.environment` makes it; without a collector, figures are for whoever reads /metrics.
+    `otel_variables.environment` makes it.
     """
 
     def __init__(self, config: PodConfig, on_digests: Callable[[Digests], None]) -> None:
@@ -54,7 +54,6 @@ class Telemetry:
         self.provider.add_span_processor(self.metrics.spans)
         if (way_out := span_processor(config.telemetry, self.metrics.registry)) is not None:
             self.provider.add_span_processor(way_out)
-        self.figures = otlp_metrics.figures(self.metrics.registry, resource, os.environ)
         self.tracer = spans.tracer(self.provider)
 
     async def start(self) -> None:
@@ -84,12 +83,10 @@ class Telemetry:
             self._read_some(self._socket)
             self._socket.close()
             self._socket = None
-        ways_out = [each for each in (self.provider, self.figures) if each is not None]
-        # In threads that end with the process: a collector that does not answer takes longer.
-        sending = [threading.Thread(target=each.shutdown, daemon=True) for each in ways_out]
-        for thread in sending:
-            thread.start()
-        await asyncio.gather(*(asyncio.to_thread(thread.join, deadline_s) for thread in sending))
+        # In a thread that ends with the process: a collector that does not answer takes longer.
+        sending = threading.Thread(target=self.provider.shutdown, daemon=True)
+        sending.start()
+        await asyncio.to_thread(sending.join, deadline_s)
 
     def _read_some(self, source: socket.socket) -> None:
         # All are fetched before the first is looked at, because senders lose what finds the queue full.

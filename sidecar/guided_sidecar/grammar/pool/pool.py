@@ -42,9 +42,9 @@ class Progress:
         """Note that a worker has it from now on."""
         self._started = self.clock()
 
-    def died(self, *, had_begun: bool) -> None:
-        """Note that its worker has died, in the compile or before it."""
-        self.deaths += had_begun
+    def died(self, *, with_template: bool) -> None:
+        """Note that its worker has died, which says nothing of the grammar if its template has, too."""
+        self.deaths += not with_template
         self._started = None
 
     def too_late(self, limit_s: float) -> GuidedError:
@@ -87,8 +87,9 @@ class Pool:
             try:
                 return await self._run(worker, job, progress)
             except WorkerDiedError as death:
-                progress.died(had_begun=death.had_begun)
-                self._judge(death, progress.deaths)
+                progress.died(with_template=not self._workers.have_template)
+                if self._workers.have_template:
+                    self._judge(death, progress.deaths)
 
     async def _run(self, worker: Worker, job: Job, progress: Progress) -> Outcome:
         progress.start()
@@ -112,11 +113,6 @@ class Pool:
 
     def _judge(self, death: WorkerDiedError, attempt: int) -> None:
         """Raise if the death was the memory limit's or the last attempt's; else let it be tried again."""
-        if not death.had_begun:
-            self._workers.note_idle_death()
-            return
-        if not self._workers.have_template:  # which took its workers with it
-            return
         _log.warning("attempt %d: %s", attempt, death)
         is_memory = ran_out_of_memory(death.last_words)
         code = ErrorCode.GRAMMAR_COMPILE_MEMORY if is_memory else ErrorCode.GRAMMAR_COMPILE_CRASHED
@@ -130,6 +126,4 @@ class Pool:
             return "deadline" if is_late else "cancelled"
         if ran_out_of_memory(error.last_words):
             return "memory"
-        if not self._workers.have_template:
-            return "template"
-        return "crashed" if error.had_begun else "idle"
+        return "crashed" if self._workers.have_template else "template"

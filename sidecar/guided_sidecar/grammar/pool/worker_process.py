@@ -73,9 +73,7 @@ class Worker:
                 tell(said)
         except (OSError, EOFError, wire.WireError, *MALFORMED) as error:
             await self.kill()
-            # The kernel resets a stream whose other end has gone and left something unread.
-            had_begun = not isinstance(error, ConnectionError)
-            raise WorkerDiedError(self.last_words, had_begun=had_begun) from error
+            raise WorkerDiedError(self.last_words) from error
         return said
 
     async def _answer(self) -> FromWorker:

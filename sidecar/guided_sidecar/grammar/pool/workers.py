@@ -144,11 +144,6 @@ class Workers:
         failure = Failure(code=code.value, message=message[:1000], time=now)
         self._state = dataclasses.replace(self._state, last_failure=failure)
 
-    def note_idle_death(self) -> None:
-        """Count a death that no grammar explains."""
-        self._budget.record_death()
-        self.note(ErrorCode.GRAMMAR_COMPILE_CRASHED, IDLE_DEATH)
-
     @property
     def have_template(self) -> bool:
         """Whether there is a template; workers end with it."""
@@ -163,9 +158,12 @@ class Workers:
     def _bury(self, worker: Worker) -> None:
         """Count a worker that died with nothing to do."""
         worker.close()
-        self._lost("idle" if self.have_template else "template")
-        if self.have_template:  # else it is counted once, as the template's death
-            self.note_idle_death()
+        if self.have_template:
+            self._lost("idle")
+            self._budget.record_death()
+            self.note(ErrorCode.GRAMMAR_COMPILE_CRASHED, IDLE_DEATH)
+        else:
+            self._lost("template")  # whose death counts once
         self._kick.set()
 
     async def _keep(self) -> None:

@@ -120,7 +120,8 @@ class Known:
         self._tracer = tracer
         self._compiling: dict[str, Grammar] = {}
         self._kept: dict[str, Grammar] = {}
-        self._resting: collections.OrderedDict[str, Grammar] = collections.OrderedDict()  # kept without a lease
+        # Those without a lease; the first is to be found, which a dict does behind all that were deleted.
+        self._resting: collections.OrderedDict[str, Grammar] = collections.OrderedDict()
         self._leases = collections.Counter[str]()  # who may use one, or waits for it
         self.refusals = Refusals(settings.refusal_entries, settings.refusal_s)
         self._size_bytes = 0  # of all that are kept
