@@ -4,6 +4,7 @@ Pages are rendered by sidecar and operator, scraped as our PodMonitors say, and 
 """
 
 import re
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -97,10 +98,13 @@ OUTAGES: dict[str, tuple[Callable[[World], None], set[str]]] = {
         _pods(1, probe="Failed", ready=False),
         {"GuidedModelReplicasMissing", "GuidedModelProbeFailed"},
     ),
-    "ranks disagree": (_pods(0, agreement=AgreementState(desyncs={1: 1})), {"GuidedModelRanksDisagree"}),
+    "ranks disagree": (
+        _pods(0, agreement=AgreementState(desyncs=Counter({1: 1}))),
+        {"GuidedModelRanksDisagree"},
+    ),
     "budget spent": (_pods(0, exhausted=True), {"GuidedModelGrammarServiceExhausted"}),
     "workers crash": (
-        _pods(0, workers=WorkersState(idle=1, forks=9, restarts={"crashed": 9})),
+        _pods(0, workers=WorkersState(idle=1, forks=9, restarts=Counter(crashed=9))),
         {"GuidedModelGrammarWorkersCrash"},
     ),
     "compiles wait": (

@@ -1,6 +1,7 @@
 """Models' pods and operators that Prometheus scrapes over played time; their own code renders each page."""
 
 import dataclasses
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -20,7 +21,7 @@ from guided_operator.kube.pod_view import ContainerView, PodView
 from guided_operator.kube.queue import Key
 from guided_operator.reconcile.replicas import replicas
 from guided_operator.telemetry.metrics import OperatorMetrics, Sources
-from guided_sidecar.grammar.pool.workers import WorkersState
+from guided_sidecar.grammar.pool.workers import Loss, WorkersState
 from guided_sidecar.health.heartbeats import EngineState
 from guided_sidecar.health.metrics import HealthCollector
 from guided_sidecar.health.readiness import Reading, Verdict
@@ -94,7 +95,7 @@ def hellos(ranks: int) -> tuple[Hello, ...]:
 
 
 SERVED: Final = (request(), decode()) * 10
-KILLED: Final = {"deadline": 9}  # workers, on somebody's endless schemas: no fault of the pod's
+KILLED: Final = Counter[Loss](deadline=9)  # workers, on somebody's endless schemas: no fault of the pod's
 HEALTHY: Final = ServiceSnapshot(
     hellos=hellos(2), expected_ranks=range(2), workers=WorkersState(idle=2, forks=2, restarts=KILLED)
 )

@@ -3,6 +3,7 @@
 import asyncio
 import socket
 import tempfile
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -156,7 +157,7 @@ async def test_an_unreachable_engine_keeps_the_pod_unready(pod: Pod) -> None:
 
 async def test_the_status_page_is_what_the_operator_reads(pod: Pod) -> None:
     pod.snapshot = ServiceSnapshot(
-        hellos=HELLOS, workers=WorkersState(idle=2, forks=2, restarts={"crashed": 1})
+        hellos=HELLOS, workers=WorkersState(idle=2, forks=2, restarts=Counter(crashed=1))
     )
     await pod.is_unready_with("EngineStalled")
     code, body = await pod.get("/status")
@@ -168,12 +169,12 @@ async def test_the_status_page_is_what_the_operator_reads(pod: Pod) -> None:
 async def test_metrics_tell_what_health_and_records_say(pod: Pod) -> None:
     pod.snapshot = ServiceSnapshot(
         hellos=HELLOS,
-        workers=WorkersState(idle=2, forks=2, restarts={"crashed": 3, "idle": 1}),
+        workers=WorkersState(idle=2, forks=2, restarts=Counter(crashed=3, idle=1)),
         cache=KnownState(
             size_bytes=9,
             evictions=5,
-            answers={"joined": 7, "none": 1},
-            proofs={"finished": 6},
+            answers=Counter(joined=7, none=1),
+            proofs=Counter(finished=6),
             unenforced=4,
         ),
     )

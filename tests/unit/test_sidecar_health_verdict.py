@@ -1,5 +1,6 @@
 """The verdict over a pod's readiness, the heartbeats it rests on, and the status page."""
 
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -243,7 +244,9 @@ def test_the_page_shows_each_rank_and_the_worst_state_of_a_patch() -> None:
         API,
     )
     failure = Failure(code="grammar_compile_crashed", message="m", time="2026-01-01T00:00:00Z")
-    now = reading(hellos=hellos, workers=WorkersState(busy=1, restarts={"crashed": 3}, last_failure=failure))
+    now = reading(
+        hellos=hellos, workers=WorkersState(busy=1, restarts=Counter(crashed=3), last_failure=failure)
+    )
     status = page(now, judge(now))
     assert (status.ready, status.reason) == (False, "PluginInactive")
     assert status.versions == {"modelRunner": "V2", "vllm": "0.32.0"}

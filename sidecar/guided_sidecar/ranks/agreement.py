@@ -8,7 +8,7 @@ import logging
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
 from guided_contract.errors import ErrorCode
@@ -34,7 +34,7 @@ class Link(Protocol):
         """Send without waiting."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class AgreementState:
     """What has come of comparing, since the service started.
 
@@ -43,7 +43,7 @@ class AgreementState:
     """
 
     compared: int = 0
-    desyncs: Mapping[int, int] = field(default_factory=dict)
+    desyncs: Counter[int] = field(default_factory=Counter)
     lost: int = 0
     message: str = ""
 
@@ -67,16 +67,14 @@ class Agreement:
         # Since when, and by rank; the oldest first, which a dict finds behind all that were deleted.
         self._pending: OrderedDict[_Key, tuple[float, dict[int, _Sent]]] = OrderedDict()
         self._ended: dict[int, None] = {}  # by the hash of their names
-        self._compared = 0
-        self._desyncs: Counter[int] = Counter()
-        self._lost = 0
+        self._state = AgreementState()
         self._last_desync_s: float | None = None
 
     @property
     def state(self) -> AgreementState:
         """Everything as it is now."""
         self._give_up_late()
-        return AgreementState(self._compared, dict(self._desyncs), self._lost, self._message())
+        return replace(self._state, message=self._message())
 
     def connect(self, api: Link) -> None:
         """Take a new API server."""
@@ -113,10 +111,10 @@ class Agreement:
         self._give_up_late()
 
     def _compare(self, request_id: str, by_rank: Mapping[int, _Sent]) -> None:
-        self._compared += 1
+        self._state.compared += 1
         if len(set(by_rank.values())) == 1:
             return
-        self._desyncs.update(_differing(by_rank))
+        self._state.desyncs.update(_differing(by_rank))
         self._last_desync_s = self._clock()
         digests = (
             f"rank {rank} {digest:08x} at token {at}" for rank, (at, digest) in sorted(by_rank.items())
@@ -141,12 +139,12 @@ class Agreement:
             if len(self._pending) <= _MAX_PENDING and now - since_s < PATIENCE_S:
                 return
             del self._pending[key]
-            self._lost += 1
+            self._state.lost += 1
 
     def _message(self) -> str:
         if self._last_desync_s is None or self._clock() - self._last_desync_s >= SHOWN_S:
             return ""
-        counts = ", ".join(f"rank {rank}: {count}" for rank, count in sorted(self._desyncs.items()))
+        counts = ", ".join(f"rank {rank}: {count}" for rank, count in sorted(self._state.desyncs.items()))
         return f"ranks disagreed, and the affected requests were ended ({counts})"
 
 

@@ -1,10 +1,10 @@
 """Keeps grammar workers at hand: a live template, idle workers forked from it, and a count of losses."""
 
 import asyncio
-import collections
 import dataclasses
 import logging
 import time
+from collections import Counter, deque
 from collections.abc import Mapping
 from typing import Final, Literal
 
@@ -28,9 +28,9 @@ IDLE_DEATH: Final = "an idle grammar worker died"
 Loss = Literal["crashed", "idle", "template", "memory", "deadline", "cancelled"]
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(slots=True)
 class WorkersState:
-    """What is to be told of the workers at one moment; counts are since the service started.
+    """What is to be told of the workers; counts are since the service started.
 
     `tokenizer` and `versions` are the newest template's, as in Ready; {} before the first.
     """
@@ -38,7 +38,7 @@ class WorkersState:
     idle: int = 0
     busy: int = 0  # that compile
     queued: int = 0  # compiles that wait for a worker
-    restarts: Mapping[Loss, int] = dataclasses.field(default_factory=dict)  # workers lost before their time
+    restarts: Counter[Loss] = dataclasses.field(default_factory=Counter)  # workers lost before their time
     forks: int = 0  # workers made
     tokenizer: Mapping[Backend, str] = dataclasses.field(default_factory=dict)
     versions: Mapping[str, str] = dataclasses.field(default_factory=dict)
@@ -60,11 +60,8 @@ class Workers:
         self._settings = settings
         self._budget = budget
         self._number = number
-        self._idle: collections.deque[Worker] = collections.deque()
-        self._busy = 0
-        self._queued = 0
-        self._restarts: collections.Counter[Loss] = collections.Counter()
-        self._state = WorkersState()  # what is not counted above
+        self._idle: deque[Worker] = deque()
+        self._state = WorkersState()
         self._changed = asyncio.Condition()
         self._kick = asyncio.Event()
         self._template: Template | None = None
@@ -74,13 +71,7 @@ class Workers:
     @property
     def state(self) -> WorkersState:
         """How they are at this moment."""
-        return dataclasses.replace(
-            self._state,
-            idle=len(self._idle),
-            busy=self._busy,
-            queued=self._queued,
-            restarts=dict(self._restarts),
-        )
+        return dataclasses.replace(self._state, idle=len(self._idle))
 
     @property
     def are_exhausted(self) -> bool:
@@ -109,27 +100,27 @@ class Workers:
 
         GuidedError: the restart budget is spent and no worker is left.
         """
-        self._queued += 1
+        self._state.queued += 1
         try:
             async with self._changed:
                 while not self._idle:
                     if wait_s := self._budget.exhausted_for_s():
                         raise GuidedError(ErrorCode.GRAMMAR_SERVICE_EXHAUSTED, retry_after_s=wait_s)
                     await self._changed.wait()
-                self._busy += 1
+                self._state.busy += 1
                 return self._idle.popleft()
         finally:
-            self._queued -= 1
+            self._state.queued -= 1
 
     async def put_back(self, worker: Worker) -> None:
         """Take a worker back after its job."""
-        self._busy -= 1
+        self._state.busy -= 1
         self._budget.record_success()
         await self._add(worker)
 
     async def discard(self, worker: Worker, loss: Loss | None) -> None:
         """Kill a worker, and wait until it is gone; `loss` None: it has done its work."""
-        self._busy -= 1
+        self._state.busy -= 1
         await worker.kill()
         if loss is None:
             self._budget.record_success()
@@ -141,8 +132,7 @@ class Workers:
     def note(self, code: ErrorCode, message: str) -> None:
         """Keep a failure as the last one."""
         now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-        failure = Failure(code=code.value, message=message[:1000], time=now)
-        self._state = dataclasses.replace(self._state, last_failure=failure)
+        self._state.last_failure = Failure(code=code.value, message=message[:1000], time=now)
 
     @property
     def have_template(self) -> bool:
@@ -186,17 +176,17 @@ class Workers:
                 await self._kick.wait()
 
     def _lost(self, loss: Loss) -> None:
-        self._restarts[loss] += 1
+        self._state.restarts[loss] += 1
         get_current_span().add_event(c.WORKER_LOST, {c.WORKER_LOSS: loss})  # of the compile, if it had one
 
     def _missing(self) -> int:
-        return self._number - len(self._idle) - self._busy
+        return self._number - len(self._idle) - self._state.busy
 
     async def _fill(self) -> None:
         if self._template is None:
             template = self._template = Template(self._on_exit)
             self._facts = ready = await template.start(self._settings.template_timeout_s)
-            self._state = dataclasses.replace(self._state, tokenizer=ready.tokenizer, versions=ready.versions)
+            self._state.tokenizer, self._state.versions = ready.tokenizer, ready.versions
             _log.info("grammar template ready: %d MiB", ready.resident_bytes >> 20)
             await self._wake()
         elif self._template.is_gone:
@@ -204,7 +194,7 @@ class Workers:
             raise TemplateDiedError("the process ended")
         while self._missing() > 0:
             worker = await self._template.fork(self._settings.fork_timeout_s)
-            self._state = dataclasses.replace(self._state, forks=self._state.forks + 1)
+            self._state.forks += 1
             await self._add(worker)
             if worker.gone.is_set():
                 return

@@ -1,11 +1,11 @@
 """What is known of each grammar: it is being compiled, is kept, or was refused a while ago."""
 
 import asyncio
-import collections
 import dataclasses
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections import Counter, OrderedDict
+from collections.abc import Callable
 from typing import Any, Final, Literal
 
 from opentelemetry import context as contexts
@@ -34,7 +34,7 @@ _OF_ITS_COST: Final = frozenset(
 )
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(slots=True)
 class KnownState:
     """Prepared grammars, and what became of all that was asked for since the service started.
 
@@ -47,8 +47,8 @@ class KnownState:
     leased_bytes: int = 0  # of these, what nothing may evict
     evictions: int = 0  # for want of room
     leases: int = 0  # of guided requests
-    answers: Mapping[str, int] = dataclasses.field(default_factory=dict)
-    proofs: Mapping[ProofResult, int] = dataclasses.field(default_factory=dict)
+    answers: Counter[str] = dataclasses.field(default_factory=Counter)
+    proofs: Counter[ProofResult] = dataclasses.field(default_factory=Counter)
     unenforced: int = 0  # requests that were served although a keyword of theirs is not enforced
 
 
@@ -104,8 +104,9 @@ class Refusals:
 class Known:
     """Grammars by key: one compile for all who ask for the same, then kept as long as leases or room allow.
 
-    The one whose last lease ended first goes first, but never one with a lease. `room_bytes` is what all may take, those with
-    a lease included; `load_barrier` hears of what goes; `tracer` makes grammar.compile and grammar.proof.
+    The one whose last lease ended first goes first, but never one with a lease. `room_bytes` is what all may
+    take, those with a lease included; `load_barrier` hears of what goes; `tracer` makes grammar.compile and
+    grammar.proof.
     """
 
     def __init__(
@@ -121,28 +122,20 @@ class Known:
         self._compiling: dict[str, Grammar] = {}
         self._kept: dict[str, Grammar] = {}
         # Those without a lease; the first is to be found, which a dict does behind all that were deleted.
-        self._resting: collections.OrderedDict[str, Grammar] = collections.OrderedDict()
-        self._leases = collections.Counter[str]()  # who may use one, or waits for it
+        self._resting: OrderedDict[str, Grammar] = OrderedDict()
+        self._leases = Counter[str]()  # who may use one, or waits for it
         self.refusals = Refusals(settings.refusal_entries, settings.refusal_s)
-        self._size_bytes = 0  # of all that are kept
-        self._evictions = 0
-        self.answers = collections.Counter[str]()  # prepares, as in KnownState
-        self.unenforced = 0  # likewise
-        self._proofs = collections.Counter[ProofResult]()  # by what became of them
+        self.counts = KnownState()  # all but entries, leases and what they hold
 
     @property
     def state(self) -> KnownState:
         """What is kept, and what became of all that was asked for."""
         resting = sum(grammar.proven.size_bytes for grammar in self._resting.values())
-        return KnownState(
+        return dataclasses.replace(
+            self.counts,
             entries=len(self._kept),
-            size_bytes=self._size_bytes,
-            leased_bytes=self._size_bytes - resting,
-            evictions=self._evictions,
+            leased_bytes=self.counts.size_bytes - resting,
             leases=self._leases.total(),
-            answers=dict(self.answers),
-            proofs=dict(self._proofs),
-            unenforced=self.unenforced,
         )
 
     def kept(self, key: str) -> Grammar | None:
@@ -184,11 +177,11 @@ class Known:
         GuidedError: grammar_storage_full, as those in use leave it no room.
         """
         self._kept[grammar.key] = grammar
-        self._size_bytes += grammar.proven.size_bytes
+        self.counts.size_bytes += grammar.proven.size_bytes
         if not self._leases[grammar.key]:
             self._resting[grammar.key] = grammar
         self._evict()
-        if self._size_bytes > self._room_bytes:
+        if self.counts.size_bytes > self._room_bytes:
             self.drop(grammar)
             message = (
                 f"the grammars in use fill all {self._room_bytes >> 20} MiB reserved for compiled grammars"
@@ -216,7 +209,7 @@ class Known:
         if self._kept.get(grammar.key) is grammar:
             del self._kept[grammar.key]
             self._resting.pop(grammar.key, None)
-            self._size_bytes -= grammar.proven.size_bytes
+            self.counts.size_bytes -= grammar.proven.size_bytes
         done, grammar.done = grammar.done, None
         if done is not None:
             self._load_barrier.forget(grammar.key)
@@ -225,10 +218,10 @@ class Known:
 
     def _evict(self) -> None:
         while self._resting and (
-            len(self._kept) > self._most_entries or self._size_bytes > self._most_bytes
+            len(self._kept) > self._most_entries or self.counts.size_bytes > self._most_bytes
         ):
             self.drop(next(iter(self._resting.values())))
-            self._evictions += 1
+            self.counts.evictions += 1
 
     def _give_up(self, grammar: Grammar, limit_s: float, *, is_late: bool) -> None:
         assert grammar.task is not None
@@ -287,7 +280,8 @@ class Known:
 
     def _record_proofs(self, outcome: Outcome, attributes: dict[str, Any], trace: Context) -> None:
         for proof in outcome.proofs:
-            self._proofs["refused" if proof.error_code else "finished" if proof.texts else "unfinished"] += 1
+            ended: ProofResult = "finished" if proof.texts else "unfinished"
+            self.counts.proofs["refused" if proof.error_code else ended] += 1
             told = attributes | {c.GRAMMAR_BACKEND: proof.backend}
             span = self._tracer.start_span(c.GRAMMAR_PROOF, trace, attributes=told, start_time=proof.start_ns)
             spans.end(span, error_code=proof.error_code, end_ns=proof.end_ns)

@@ -72,7 +72,7 @@ class Preparer:
             grammar = await self._proven(waiter, loaded)
             done = await self._load(waiter, grammar)
             if unenforced := done.unenforced:
-                self._known.unenforced += 1
+                self._known.counts.unenforced += 1
                 keywords = ",".join(sorted({one.keyword for one in unenforced}))
                 waiter.span.set_attribute(c.GRAMMAR_UNENFORCED, keywords)
         return _prepared(request, grammar.key, done)
@@ -125,7 +125,7 @@ class Preparer:
             error_code = error.code.value
             raise
         finally:
-            self._known.answers[waiter.cache or "none"] += 1
+            self._known.counts.answers[waiter.cache or "none"] += 1
             key = waiter.job.key if waiter.job is not None else ""
             attributes = {c.GRAMMAR_KEY: key, c.GRAMMAR_CACHE: waiter.cache}
             spans.end(span, error_code=error_code, attributes=attributes)
