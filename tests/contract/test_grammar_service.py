@@ -3,7 +3,6 @@
 import asyncio
 import hashlib
 import json
-import re
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
@@ -212,7 +211,6 @@ async def test_who_leaves_while_a_crashed_compile_is_tried_again_takes_no_guilt_
         refused = await api.prepare("regex", spec, backend="xgrammar")
     assert isinstance(refused, Refused)
     assert refused.code == "grammar_compile_crashed"
-    assert "it is refused for another" in refused.message
 
 
 async def test_a_crash_and_a_late_second_try_are_no_two_crashes(sidecar: Sidecar, api: Api) -> None:
@@ -257,5 +255,5 @@ async def test_a_grammar_that_is_slow_on_a_rank_is_refused_for_a_while(api: Api,
         while isinstance(answer := await api.prepare("choice", '["slow on a rank"]'), Prepared):
             pass
     assert answer.code == "grammar_slow"
-    assert re.fullmatch(r".* took a rank too long; it is refused for another \d+ s", answer.message)
+    assert answer.message.endswith(" took a rank too long")
     assert isinstance(await api.prepare("choice", '["another"]'), Prepared)

@@ -200,10 +200,9 @@ async def test_a_file_that_is_no_grammar_is_left_alone(named: NamedGrammars, mou
     assert [one.name for one in named.states] == ["a"]
 
 
-async def test_close_names_are_offered(named: NamedGrammars, mount: Mount) -> None:
+async def test_names_are_offered(named: NamedGrammars, mount: Mount) -> None:
     mount.show(invoice__Regex="a", invoices__Regex="b", **{f"n{n}__Regex": "c" for n in range(12)})
     named.start()
-    assert refusal(named, "invoce").endswith("did you mean invoice or invoices?")
     assert refusal(named, "zzzz").endswith(
         "its grammars: invoice, invoices, n0, n1, n10, n11, n2, n3, n4, n5, ..."
     )

@@ -28,14 +28,14 @@ def test_what_a_grammar_costs_is_held_against_it_for_a_while(code: ErrorCode) ->
     now = 0.0
     refusals = Refusals(10, 30, clock=lambda: now)
     refusals.record("costly", GuidedError(code, "took too much"))
-    now = 10.5
-    with pytest.raises(GuidedError, match=r"took too much; it is refused for another 20 s$") as refused:
+    now = 29.5
+    with pytest.raises(GuidedError, match=r"took too much$") as refused:
         refusals.check("costly")
     assert refused.value.code == code
     now = 30.0
     refusals.check("costly")
     refusals.record("costly", GuidedError(code, "took too much"))
-    with pytest.raises(GuidedError, match=r"for another 30 s$"):
+    with pytest.raises(GuidedError):
         refusals.check("costly")
 
 

@@ -50,14 +50,18 @@ class Worker:
     """
 
     def __init__(
-        self, pid: int, on_exit: Callable[["Worker"], None], stream: int, pidfd: int, stderr: int
+        self,
+        pid: int,
+        on_exit: Callable[["Worker"], None],
+        stream: tuple[asyncio.StreamReader, asyncio.StreamWriter],
+        pidfd: int,
+        stderr: int,
     ) -> None:
         self.pid = pid
         self.gone = asyncio.Event()
         self.last_words = ""
         self._on_exit = on_exit
-        self._stream = socket.socket(fileno=stream)
-        self._stream.setblocking(False)
+        self._reader, self._writer = stream
         self._pidfd = pidfd
         self._stderr = stderr
         asyncio.get_running_loop().add_reader(pidfd, self._ended)
@@ -68,7 +72,7 @@ class Worker:
         WorkerDiedError: it ended without an answer, or answered with nonsense.
         """
         try:
-            await asyncio.get_running_loop().sock_sendall(self._stream, wire.frame(job))
+            self._writer.write(wire.frame(job))
             while isinstance(said := await self._answer(), Compiled):
                 tell(said)
         except (OSError, EOFError, wire.WireError, *MALFORMED) as error:
@@ -77,17 +81,7 @@ class Worker:
         return said
 
     async def _answer(self) -> FromWorker:
-        size = wire.body_length(await self._receive(wire.LENGTH.size))
-        return worker_messages.decode_from_worker(await self._receive(size))
-
-    async def _receive(self, size: int) -> bytes:
-        data = bytearray()
-        while len(data) < size:
-            part = await asyncio.get_running_loop().sock_recv(self._stream, size - len(data))
-            if not part:
-                raise EOFError
-            data += part
-        return bytes(data)
+        return worker_messages.decode_from_worker(await wire.read(self._reader))
 
     async def kill(self) -> None:
         """Kill the process, and wait until it is gone."""
@@ -112,7 +106,7 @@ class Worker:
 
     def close(self) -> None:
         """Close the stream, after the last use: what a worker said can be read when it has ended."""
-        self._stream.close()
+        self._writer.transport.abort()
 
 
 class Template:
@@ -147,7 +141,9 @@ class Template:
             self._control.send(worker_messages.FORK)
         forked, descriptors = await self._answered(timeout_s)
         assert isinstance(forked, Forked)
-        worker = Worker(forked.pid, self._ended, *descriptors)
+        stream, pidfd, stderr = descriptors
+        streams = await asyncio.open_unix_connection(sock=socket.socket(fileno=stream))
+        worker = Worker(forked.pid, self._ended, streams, pidfd, stderr)
         self._workers.add(worker)
         return worker
 

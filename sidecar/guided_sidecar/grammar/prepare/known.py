@@ -2,11 +2,10 @@
 
 import asyncio
 import dataclasses
-import math
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 from opentelemetry import context as contexts
 from opentelemetry.context import Context
@@ -24,14 +23,6 @@ from guided_sidecar.telemetry import spans
 
 # A walk came to the end of a text, which was judged; none did in its time; or the grammar was refused.
 ProofResult = Literal["finished", "unfinished", "refused"]
-_OF_ITS_COST: Final = frozenset(
-    {
-        ErrorCode.GRAMMAR_SLOW,
-        ErrorCode.GRAMMAR_COMPILE_TIMEOUT,
-        ErrorCode.GRAMMAR_COMPILE_CRASHED,
-        ErrorCode.GRAMMAR_COMPILE_MEMORY,
-    }
-)
 
 
 @dataclasses.dataclass(slots=True)
@@ -80,15 +71,10 @@ class Refusals:
         self._kept: dict[str, tuple[GuidedError, float]] = {}
 
     def check(self, key: str) -> None:
-        """Raise the known refusal of a key, if there is one.
-
-        What it cost may have had another cause, so then the error says for how long it is refused.
-        """
+        """Raise the known refusal of a key, if there is one."""
         error, until_s = self._kept.get(key, (None, 0.0))
-        left_s = until_s - self._clock()
-        if error is not None and left_s > 0:
-            again = f"; it is refused for another {math.ceil(left_s)} s" if error.code in _OF_ITS_COST else ""
-            raise GuidedError(error.code, error.message + again, path=error.path)
+        if error is not None and until_s > self._clock():
+            raise GuidedError(error.code, error.message, path=error.path)
 
     def record(self, key: str, error: GuidedError) -> None:
         """Remember a refusal; one that says nothing about the grammar is not remembered."""

@@ -6,7 +6,6 @@ serves.
 
 import asyncio
 import dataclasses
-import difflib
 import functools
 import logging
 from pathlib import Path
@@ -103,16 +102,13 @@ class NamedGrammars:
         """
         grammar = self._grammars.get(name)
         if grammar is None:
-            raise _unknown(f"this model has no grammar {name[:_MOST_NAME_CHARS]!r}{self._hint(name)}")
+            raise _unknown(f"this model has no grammar {name[:_MOST_NAME_CHARS]!r}{self._hint()}")
         kind, text = grammar.serving or grammar.wanted
         if kind is None:
             raise _unknown(f"the grammar {name!r} has no text: {text}")
         return kind, text
 
-    def _hint(self, name: str) -> str:
-        close = difflib.get_close_matches(name[:_MOST_NAME_CHARS], self._grammars, n=3)
-        if close:
-            return f"; did you mean {' or '.join(close)}?"
+    def _hint(self) -> str:
         if not self._grammars:
             return ", and no other named grammar"
         more = ", ..." if len(self._grammars) > _MOST_LISTED else ""

@@ -39,6 +39,7 @@ class UnreadError(Exception):
     """A pattern is not read, or too much is to be looked at; the message says which."""
 
 
+@functools.lru_cache(512)
 def without_lookaround(pattern: str) -> str:
     """Return a pattern without lookaround that matches the same texts.
 
@@ -47,10 +48,12 @@ def without_lookaround(pattern: str) -> str:
     UnreadError
         That cannot be told.
     """
-    found = _written(pattern)
-    if isinstance(found, UnreadError):
-        raise found
-    return found
+    made = _Automaton()
+    table, may_end = _smallest(made, made.searched(pattern))
+    try:
+        return f"^{regexes.written(table, may_end, most=_MOST_CHARACTERS)}$"
+    except regexes.TooLongError:
+        raise UnreadError(_TOO_LONG) from None
 
 
 def class_of(piece: str) -> Ranges | None:
@@ -60,18 +63,6 @@ def class_of(piece: str) -> Ranges | None:
     except UnreadError:
         return None
     return characters.read(str(operator), argument)
-
-
-@functools.lru_cache(512)
-def _written(pattern: str) -> str | UnreadError:
-    made = _Automaton()
-    try:
-        table, may_end = _smallest(made, made.searched(pattern))
-        return f"^{regexes.written(table, may_end, most=_MOST_CHARACTERS)}$"
-    except UnreadError as error:
-        return error
-    except regexes.TooLongError:
-        return UnreadError(_TOO_LONG)
 
 
 class _State(NamedTuple):
