@@ -11,7 +11,6 @@ open beside names has a pattern of any name in `allOf`, which llguidance keeps a
 takes no patterns that may match one name: beside patterns there are no further names.
 """
 
-import itertools
 from typing import Any, Final
 
 from guided_grammar.json_schema import subschemas
@@ -102,13 +101,8 @@ class _Closing:
         return written
 
     def _name(self, reference: str) -> str:
-        """Return the name of what a reference leads to where that is left open: nobody else's."""
-        if reference not in self._open:
-            taken = {*self._root.get("$defs", ()), *self._open.values()}
-            name = f"{reference.rpartition('/')[2].lstrip('#')}.open"
-            ways = itertools.chain([name], (f"{name}{number}" for number in itertools.count(1)))
-            self._open[reference] = next(way for way in ways if way not in taken)
-        return self._open[reference]
+        """Return the name of what a reference leads to where that is left open: no normal form has it."""
+        return self._open.setdefault(reference, f"{reference.rpartition('/')[2].lstrip('#')}.open")
 
     def _says_more(self, part: Schema) -> bool:
         """Return whether a schema, or what always holds with it, says which further names there are."""
