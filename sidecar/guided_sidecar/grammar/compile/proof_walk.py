@@ -59,23 +59,27 @@ class Choice:
 
     def __init__(self, tokens: Sequence[bytes], stop_tokens: frozenset[int]) -> None:
         self.texts = [b"" if number in stop_tokens else text for number, text in enumerate(tokens)]
-        self._levels: dict[re.Pattern[bytes], Any] = {}
+        self._rows: dict[re.Pattern[bytes], Any] = {}
         for kinds in (_ANY, _AFTER_VALUE, _IN_STRING, _IN_TURN):
             found = map(kinds.fullmatch, self.texts)  # each text is of one kind
-            self._levels[kinds] = np.array([one.lastindex for one in found if one], dtype=np.int8)
+            indices = np.zeros(32 * words(len(self.texts)), dtype=np.int8)
+            indices[: len(self.texts)] = [one.lastindex for one in found if one]
+            every = (np.packbits(indices == kind, bitorder="little") for kind in range(1, kinds.groups + 1))
+            self._rows[kinds] = [row.view(np.int32) for row in every]
 
     def among(self, row: Any, chooser: random.Random, kinds: re.Pattern[bytes] = _ANY) -> Iterator[int]:
         """Yield the tokens that a mask row ([ceil(vocabulary / 32)] int32) allows, kind by kind.
 
-        Of each kind from a random one on.
+        Of each kind from a random one on, word by word, so that a choice costs no look at every token.
         """
-        bits = np.unpackbits(row.view(np.uint8), bitorder="little", count=len(self.texts))
-        allowed = np.flatnonzero(bits)
-        levels = self._levels[kinds][allowed]
-        for kind in range(1, kinds.groups + 1):
-            group = allowed[levels == kind]
-            start = chooser.randrange(len(group)) if len(group) else 0
-            yield from (int(group[at - start]) for at in range(len(group)))
+        for of_kind in self._rows[kinds]:
+            allowed = row & of_kind
+            found = (allowed != 0).nonzero()[0]
+            start = chooser.randrange(len(found)) if len(found) else 0
+            for at in itertools.chain(found[start:], found[:start]):
+                bits = [bit for bit in range(32) if allowed.item(at) >> bit & 1]
+                chooser.shuffle(bits)
+                yield from (32 * int(at) + bit for bit in bits)
 
 
 class Walk:
