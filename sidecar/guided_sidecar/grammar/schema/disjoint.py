@@ -1,8 +1,11 @@
 """Whether no value meets two schemas, as far as that is plain to see."""
 
 import json
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
+
+import jsonschema
 
 from guided_grammar.json_schema import keywords
 from guided_grammar.json_schema.subschemas import ROOT
@@ -21,6 +24,10 @@ _NAMED: Final = {
     list: "array",
     dict: "object",
 }
+# What jsonschema tells of a value alike in any draft; patterns of plain texts, without escapes of Python's.
+_JUDGED: Final = [*keywords.BOUNDS, *keywords.LENGTHS, "multipleOf", "pattern"]
+_PLAIN: Final = re.compile("[A-Za-z0-9_ .:/-]*")
+_PYTHONS: Final = re.compile(r"\\[AZabz]")
 
 
 def types(said: Schema) -> frozenset[str]:
@@ -99,7 +106,7 @@ class Judge:
             return False
         both = self._joined(one), self._joined(other)
         shared = among & _types(both[0]) & _types(both[1])
-        if not shared or _share_none(map(_listed, both)):
+        if not shared or _share_none(map(_listed, both)) or _rules_out(*both) or _rules_out(*both[::-1]):
             return True
         if shared == {"object"} and self._objects_apart(*both, depth + 1):
             return True
@@ -149,6 +156,27 @@ def _listed(found: list[Said]) -> set[str] | None:
     """Return the values that one of some schemas lists, as texts; None: none does."""
     lists = [set(map(text, said["enum"])) for said in found if "enum" in said]
     return set.intersection(*lists) if lists else None
+
+
+def _rules_out(one: list[Said], other: list[Said]) -> bool:
+    """Return whether the values that the first lists plainly break what the other asks."""
+    listed = _listed(one)
+    if listed is None:
+        return False
+    return all(any(_is_broken(said, json.loads(value)) for said in other) for value in listed)
+
+
+def _is_broken(said: Said, value: Any) -> bool:
+    asked = {keyword: said[keyword] for keyword in _JUDGED if keyword in said}
+    if type(value) is not int or type(asked.get("multipleOf")) is not int:
+        asked.pop("multipleOf", None)
+    is_plain = isinstance(value, str) and _PLAIN.fullmatch(value) and not said.narrowed
+    if not is_plain or _PYTHONS.search(asked.get("pattern", "")):
+        asked.pop("pattern", None)
+    try:
+        return not jsonschema.Draft202012Validator(asked).is_valid(value)
+    except re.error:  # what Python has not
+        return False
 
 
 def _of_name(found: list[Said], name: str) -> list[Any]:
