@@ -27,6 +27,8 @@ PATCHED = (
     ),
     ("vllm.parser.abstract_parser", "_xgrammar_supports"),
     ("vllm.parser.abstract_parser", "Grammar"),
+    ("vllm.parser.abstract_parser", "structured_outputs_to_format"),
+    ("vllm.parser.harmony", "structured_outputs_to_format"),
 )
 
 
@@ -136,3 +138,33 @@ def test_nothing_is_judged_beside_strict_tools(constraint: dict[str, Any]) -> No
     given = StructuredOutputsParams(**constraint)
     assert abstract_parser._xgrammar_supports(given)
     assert given == StructuredOutputsParams(**constraint)
+
+
+ANY_TEXT = {"type": "any_text"}
+
+
+@pytest.mark.parametrize("module", ["abstract_parser", "harmony"])
+@pytest.mark.parametrize(
+    ("tag", "key"),
+    [
+        ("{", "JSON"),
+        ("[]", "object"),
+        ({"structures": []}, "format"),
+        ({"format": {**TAG["format"], "shema": SCHEMA}}, "shema"),
+        ({"format": {"type": "sequence", "elements": [{**ANY_TEXT, "max_length": 3}]}}, "max_length"),
+        ({"format": ANY_TEXT, "structures": []}, "structures"),
+    ],
+)
+@pytest.mark.usefixtures("no_native", "patched")
+def test_a_tag_that_a_parser_rewrites_is_judged_before(module: str, tag: Any, key: str) -> None:
+    """vLLM drops keys that it does not know, and answers what it trips over with 500."""
+    from vllm.sampling_params import StructuredOutputsParams
+
+    from guided_engine.compat.api_errors import GuidedRequestError
+
+    rewritten = importlib.import_module(f"vllm.parser.{module}").structured_outputs_to_format
+    text = tag if isinstance(tag, str) else json.dumps(tag)
+    with pytest.raises(GuidedRequestError, match=key) as refused:
+        rewritten(StructuredOutputsParams(structural_tag=text))
+    assert refused.value.error.path == "$"
+    assert rewritten(StructuredOutputsParams(structural_tag=json.dumps(TAG))).type == "json_schema"

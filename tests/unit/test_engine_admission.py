@@ -107,17 +107,6 @@ class TestConstraint:
             schema = schema["not"]
 
     @pytest.mark.parametrize(
-        "option", ["whitespace_pattern", "disable_any_whitespace", "disable_additional_properties"]
-    )
-    def test_options_without_effect_are_refused(self, option: str) -> None:
-        given = structured_outputs(regex="a")
-        setattr(given, option, True)
-        with pytest.raises(GuidedError) as raised:
-            constraint_of(given, 1000)
-        assert raised.value.code is ErrorCode.GRAMMAR_UNSUPPORTED
-        assert raised.value.path == f"structured_outputs.{option}"
-
-    @pytest.mark.parametrize(
         "given", [{}, {"json_object": False}, {"json": {"a": float("nan")}}, {"regex": "\ud800"}]
     )
     def test_invalid(self, given: dict[str, Any]) -> None:

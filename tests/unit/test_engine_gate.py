@@ -77,7 +77,6 @@ def test_a_request_may_choose_among_the_pods_backends(configured: Any, asked: An
     ("given", "extra_args", "code"),
     [
         ({"regex": "a" * 2_000_000}, None, "grammar_too_large"),
-        ({"regex": "a", "whitespace_pattern": "x"}, None, "grammar_unsupported"),
         ({"regex": "a"}, {"guided_backend": "outlines"}, "grammar_unsupported"),
         ({"regex": "a"}, {"guided_x": 1}, "request_reserved_argument"),
     ],
@@ -122,6 +121,14 @@ async def test_a_guided_text_ends_with_its_grammar(make: Make, asked: Any, route
             await gate.admit(*asked, ignores_end=True)
         assert (await gate.admit(None, None, ignores_end=True)).lease is None
     assert raised.value.path == path
+
+
+@pytest.mark.parametrize("option", ["guided_x", "guided_backend", "guided_grammar"])
+async def test_a_refused_option_is_told_where_its_route_takes_it(make: Make, option: str) -> None:
+    gate = make()
+    with asking("/inference/v1/generate"), pytest.raises(GuidedError) as raised:
+        await gate.admit(None, {option: 7})
+    assert raised.value.path == f"sampling_params.extra_args.{option}"
 
 
 async def test_what_cannot_be_chosen_is_refused_without_a_constraint_too(make: Make) -> None:
@@ -258,6 +265,7 @@ class TestNames:
         [
             (None, "cards", "grammar_unknown", "no such grammar"),
             (None, 7, "grammar_invalid", "must be the name"),
+            (None, "\ud800", "grammar_invalid", "must be the name"),
             (structured_outputs(regex="a"), "card", "grammar_invalid", "cannot be combined with a schema"),
         ],
     )

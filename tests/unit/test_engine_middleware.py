@@ -282,7 +282,7 @@ class TestMiddleware:
         assert (headers[b"x-request-id"], served.record.status) == (b"mine", 404)
         assert headers[b"traceresponse"]
 
-    async def test_vllms_answer_to_what_nobody_foresaw_has_the_requests_names(self, served: Served) -> None:
+    async def test_what_nobody_foresaw_is_answered_by_vllm(self, served: Served) -> None:
         async def handler() -> None:
             raise RuntimeError("unforeseen")
 
@@ -296,12 +296,9 @@ class TestMiddleware:
 
         transport = httpx.ASGITransport(app, raise_app_exceptions=False)
         async with httpx.AsyncClient(transport=transport, base_url="http://t") as client:
-            answer = await client.post("/v1/completions", headers={"x-request-id": "mine"}, json={})
-        record = served.record
+            answer = await client.post("/v1/completions", json={})
         assert (answer.status_code, answer.json()) == (500, {"error": {"message": "unforeseen"}})
-        assert answer.headers["x-request-id"] == "mine"
-        assert answer.headers["traceresponse"] == f"00-{record.trace_id}-{record.span_id}-{record.flags:02x}"
-        assert record.status == 500
+        assert served.record.status == 500
 
     @pytest.mark.parametrize(
         ("path", "event"),

@@ -108,6 +108,9 @@ class TestTools:
             (CHAT, {**function(), "parameters": SCHEMA}, "tools[0].parameters"),
             (CHAT, flat(), "tools[0].parameters"),
             (CHAT, {"type": 5}, "tools[0].function"),
+            (CHAT, function(Strict=True), "tools[0].function.Strict"),
+            (RESPONSES, flat(srict=True), "tools[0].srict"),
+            (MESSAGES, anthropic("", type="web_search_20250305"), "tools[0].name"),
         ],
     )
     def test_a_tool_of_another_form(self, route: str, tool: Any, path: str) -> None:
@@ -185,6 +188,12 @@ def test_what_is_too_large_is_refused_before_anybody_reads_it(path: str, body: A
     assert found(CHAT, body, most_bytes=1 << 20) != fault
 
 
+def test_a_long_key_is_cut_in_its_error() -> None:
+    fault = found(CHAT, {"guided_" + "x" * 3_000_000: 1})
+    assert fault is not None
+    assert len(fault.message) < 2000 > len(fault.path or "")
+
+
 @pytest.mark.parametrize("strict", [True, "true", 1])
 def test_strict_is_what_vllm_takes_for_true(strict: Any) -> None:
     tool = {"type": "function", "function": {"name": "f", "parameters": SCHEMA, "strict": strict}}
@@ -213,6 +222,9 @@ def test_tools_that_become_no_grammar_may_be_large(choice: Any) -> None:
         (CHAT, "vllm_xargs.Guided_Grammar", {"vllm_xargs": {"Guided_Grammar": "x"}}),
         (COMPLETIONS, "tools", {"tools": [STRICT]}),
         (GENERATE, "tools", {"tools": [STRICT]}),
+        ("/invocations", "tools", {"prompt": "x", "tools": [STRICT]}),
+        (BATCH, "tools", {"tools": [STRICT]}),
+        (BATCH, "tool_choice", {"tools": [TOOL], "tool_choice": "required"}),
     ],
 )
 def test_a_constraint_that_nobody_reads_is_told(route: str, path: str, body: Any) -> None:

@@ -14,6 +14,7 @@ RESPONSES, MESSAGES, GENERATE = "/v1/responses", "/v1/messages", "/inference/v1/
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}}
 NAMED = {"name": "x", "schema": SCHEMA}
 FORMAT = {"type": "json_schema", "json_schema": NAMED}
+STRICT = {"type": "function", "function": {"name": "f", "strict": True}}
 TOOL = {"type": "function", "function": {"name": "f"}, "regex": 1}
 
 
@@ -54,6 +55,8 @@ def found(route: str, body: dict[str, Any]) -> GuidedError | None:
         ("GUIDED-JSON", SCHEMA),  # spellings of one word
         ("guidedDecoding", {"regex": "a"}),
         ("output_format", {"type": "json_schema", "schema": SCHEMA}),
+        ("giuded_json", SCHEMA),
+        ("guide_json", SCHEMA),
     ],
 )
 def test_a_renamed_or_misspelt_word_is_refused(route: str, word: str, value: Any) -> None:
@@ -82,6 +85,23 @@ def test_a_renamed_or_misspelt_word_is_refused(route: str, word: str, value: Any
         (CHAT, {"tool_choise": "required"}, "tool_choice instead"),
         (COMPLETIONS, {"tools": [], "tool_choice": "required"}, "only /v1/chat/completions, /v1/responses"),
         (GENERATE, {"tool_choice": {"type": "function"}}, "only /v1/chat/completions"),
+        # What routes read constraints in, in another spelling or of another route.
+        *(
+            (CHAT, {key: {"guided_grammar": "card"}}, "response_format: {")
+            for key in ("vllm_xarg", "vllm-xargs", "vllmXargs")
+        ),
+        (GENERATE, {"vllm_xargs": {"guided_grammar": "card"}}, 'sampling_params: {"structured_outputs"'),
+        (GENERATE, {"sampling_params": {"extraArgs": {"guided_grammar": "card"}}}, "sampling_params: {"),
+        (CHAT, {"sampling_params": {"structured_outputs": {"regex": "a"}}}, "response_format: {"),
+        (CHAT, {"text": {"format": {"type": "json_schema", **NAMED}}}, "response_format: {"),
+        (RESPONSES, {"Text": {"format": {"type": "json_schema", **NAMED}}}, 'text: {"format"'),
+        *(
+            (MESSAGES, {key: {"format": {"type": "json_schema", "schema": SCHEMA}}}, "output_config: {")
+            for key in ("outputConfig", "output_confg")
+        ),
+        (CHAT, {"extra_body": {"vllm_xargs": {"guided_grammar": "card"}}}, "response_format: {"),
+        (RESPONSES, {"extra_body": {"text": {"format": {"type": "json_object"}}}}, 'text: {"format"'),
+        (CHAT, {"extra_body": {"tools": [STRICT]}}, "tools, at the top of the body"),
         # What would hold the format, with it in other words, which vLLM's classes let pass.
         (RESPONSES, {"text": FORMAT}, 'text: {"format"'),
         (RESPONSES, {"text": {"structured_outputs": {"regex": "a"}}}, 'text: {"format"'),
@@ -108,7 +128,7 @@ def test_the_refusal_says_what_to_write_on_that_route(route: str, body: dict[str
             CHAT,
             {"response_format": {"type": "json_schema", "json_schema": {"name": "x", "shema": SCHEMA}}},
             "json_schema.shema",
-            "no such key",
+            "ignored here",
         ),
         (
             CHAT,
@@ -120,16 +140,27 @@ def test_the_refusal_says_what_to_write_on_that_route(route: str, body: dict[str
         (
             CHAT,
             {"response_format": {"type": "json_object", "json_schema": NAMED}},
-            "type",
-            "not json_schema beside a schema",
+            "json_schema",
+            "ignored here",
+        ),
+        *(
+            (CHAT, {"response_format": {"type": kind, key: SCHEMA}}, key, "ignored here")
+            for kind in ("text", "json_object", "json_schema")
+            for key in ("format", "structures")
+        ),
+        (RESPONSES, {"text": {"format": {"type": "text", "schema": SCHEMA}}}, "format.schema", "text: {"),
+        (MESSAGES, {"output_config": {"format": {"schema": {}}}}, "format.schema", "empty"),
+        *(
+            (CHAT, {"structured_outputs": {"json": SCHEMA, key: True}}, key, "ignored here")
+            for key in ("whitespace_pattern", "disable_any_whitespace", "disable_additional_properties")
         ),
         (CHAT, {"structured_outputs": {"jsn": SCHEMA}}, "jsn", 'write response_format: {"type"'),
-        (CHAT, {"structured_outputs": {"json": SCHEMA, "backend": "x"}}, "backend", "no such key; write "),
+        (CHAT, {"structured_outputs": {"json": SCHEMA, "backend": "x"}}, "backend", "ignored here; write "),
         (
             CHAT,
             {"structured_outputs": {"json": SCHEMA, "strictness": 1}},
             "strictness",
-            "no such key; write ",
+            "ignored here; write ",
         ),
         (RESPONSES, {"text": {"fromat": {"type": "json_schema", **NAMED}}}, "fromat", "text: {"),
         (
@@ -150,7 +181,7 @@ def test_the_refusal_says_what_to_write_on_that_route(route: str, body: dict[str
             GENERATE,
             {"sampling_params": {"structured_outputs": {"jsn": 1}}},
             "structured_outputs.jsn",
-            "no such key; write ",
+            "ignored here; write ",
         ),
     ],
 )
@@ -191,8 +222,11 @@ def test_a_misspelt_constraint_is_told_by_its_path(
         ),
         (CHAT, {"response_format": {"type": "structural_tag", "format": {"type": "any_text"}}}),
         (CHAT, {"response_format": {"type": "structural_tag", "structures": [], "triggers": []}}),
-        (CHAT, {"structured_outputs": {"regex": "a", "json": None, "whitespace_pattern": "x"}}),
-        (CHAT, {"metadata": {"response_format": "x"}, "text": {"format": {"type": "json_schema", **NAMED}}}),
+        (CHAT, {"structured_outputs": {"regex": "a", "json": None, "whitespace_pattern": None}}),
+        (CHAT, {"metadata": {"response_format": "x"}, "sampling_params": {"temperature": 0}}),
+        (RESPONSES, {"structured_outputs": {"json": {}}}),
+        (CHAT, {"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": {}}}}),
+        (CHAT, {"tools": [{"type": "function", "function": {"name": "f", "restrict": True}}]}),
         (CHAT, {"tools": [TOOL], "tool_choice": "auto", "vllm_xargs": {"guided_grammar": "card"}}),
         (
             CHAT,

@@ -4,7 +4,6 @@ The grammar service knows a grammar's text alone. A single constraint's text is 
 what stands beside them vLLM makes another, in which their schemas are looked for, from the outside in.
 """
 
-import json
 import re
 from collections.abc import Mapping
 from http import HTTPStatus
@@ -66,8 +65,7 @@ class _Places:
         key = route.tools.schema if route.tools else ""
         given = [(place, at(body, place)) for place in asked]
         given += [(f"{path}.{key}", function.get(key)) for path, function in tools]
-        # By schema; of equal ones the first counts.
-        self._known = {_compared(value): place for place, value in reversed(given)}
+        self._known = [(kept, place) for place, value in given if (kept := _compared(value))]
 
     def of(self, path: str) -> str:
         """Return a path in the body; as it is, where nothing on its way is the client's own."""
@@ -75,24 +73,25 @@ class _Places:
             return f"{self.only}{path[1:]}"
         value, end = self._spec, 1
         try:
-            while not (text := _compared(value)) or text not in self._known:
+            while (place := self._place_of(value)) is None:
                 step = _STEP.match(path, end)
                 if step is None:
                     return path
                 end, (name, index, quoted) = step.end(), step.groups()
                 value = value[int(index) if index else name or re.sub(r"\\(.)", r"\1", quoted)]
-        except (LookupError, TypeError):
+        except (LookupError, TypeError, RecursionError):
             return path
-        return f"{self._known[text]}{path[end:]}"
+        return f"{place}{path[end:]}"
+
+    def _place_of(self, value: Any) -> str | None:
+        """Return where a client wrote a schema; of equal ones the first place counts."""
+        compared = _compared(value)
+        return next((place for kept, place in self._known if kept == compared), None)
 
 
-def _compared(value: Any) -> str:
-    """Return a schema's text without what vLLM may put elsewhere in it, or to its root; "" of no more."""
-    kept = {k: v for k, v in value.items() if k not in ("$defs", "type")} if isinstance(value, dict) else {}
-    try:
-        return json.dumps(kept, sort_keys=True) if kept else ""
-    except RecursionError:
-        return ""
+def _compared(value: Any) -> dict[str, Any]:
+    """Return a schema without what vLLM may put elsewhere in it, or to its root; empty of no more."""
+    return {k: v for k, v in value.items() if k not in ("$defs", "type")} if isinstance(value, dict) else {}
 
 
 def _place(body: Mapping[str, Any], path: str) -> str:

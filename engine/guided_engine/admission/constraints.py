@@ -2,13 +2,17 @@
 
 import json
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final, NamedTuple, get_args
+from typing import Any, Final, NamedTuple, TypeAlias, get_args
 
 from guided_contract import backends, names
 from guided_contract.choices import RequestOption, UnsupportedKeywords, Whitespace
 from guided_contract.config import GuidedDecodingConfig
 from guided_contract.errors import ErrorCode, GuidedError
 from guided_contract.wire import Backend, Kind
+from guided_engine.admission.request_body import fault
+from guided_engine.admission.request_routes import ARGUMENTS
+
+Arguments: TypeAlias = Mapping[str, Any] | None
 
 
 class Constraint(NamedTuple):
@@ -35,8 +39,8 @@ def kind_of(structured_outputs: Any) -> Kind | None:
     return next(asked, None)
 
 
-def named_grammar(structured_outputs: Any, extra_args: Mapping[str, Any] | None) -> Constraint | None:
-    """Return the grammar that a request asks for by name; None: it asks for none.
+def named_grammar(own: Any, extra_args: Arguments, place: str = ARGUMENTS) -> Constraint | None:
+    """Return the grammar that a request asks for by name at `place`; None: it asks for none.
 
     Raises
     ------
@@ -46,11 +50,11 @@ def named_grammar(structured_outputs: Any, extra_args: Mapping[str, Any] | None)
     name = (extra_args or {}).get(names.GRAMMAR_ARG)
     if name is None:
         return None
-    if isinstance(name, str) and structured_outputs is None:
+    is_name = isinstance(name, str) and name.isprintable()  # half of a surrogate pair is not
+    if is_name and own is None:
         return Constraint(name=name)
-    fault = "must be the name of a grammar" if not isinstance(name, str) else _ALONE
-    message = f"{names.GRAMMAR_ARG} {fault}"
-    raise GuidedError(ErrorCode.GRAMMAR_INVALID, message, path=f"vllm_xargs.{names.GRAMMAR_ARG}")
+    message = f"{names.GRAMMAR_ARG} {_ALONE if is_name else 'must be the name of a grammar'}"
+    raise GuidedError(ErrorCode.GRAMMAR_INVALID, message, path=f"{place}.{names.GRAMMAR_ARG}")
 
 
 def constraint_of(structured_outputs: Any, max_bytes: int) -> Constraint:
@@ -60,13 +64,8 @@ def constraint_of(structured_outputs: Any, max_bytes: int) -> Constraint:
     ------
     GuidedError
         No constraint is set, or it cannot be written as text (grammar_invalid), its text is longer than
-        `max_bytes` or too deep (grammar_too_large), or an option is set that vLLM takes and ignores
-        (grammar_unsupported).
+        `max_bytes` or too deep (grammar_too_large).
     """
-    for option in _IGNORED:
-        if getattr(structured_outputs, option, None):
-            message = f"{option} cannot be set per request: remove it"
-            raise GuidedError(ErrorCode.GRAMMAR_UNSUPPORTED, message, path=f"structured_outputs.{option}")
     kind = kind_of(structured_outputs)
     if kind is None:
         raise GuidedError(ErrorCode.GRAMMAR_INVALID, "no constraint is given")
@@ -83,8 +82,8 @@ def constraint_of(structured_outputs: Any, max_bytes: int) -> Constraint:
     return constraint
 
 
-def options_of(extra_args: Mapping[str, Any] | None, guided: GuidedDecodingConfig) -> dict[str, Any]:
-    """Return what a request chooses in vllm_xargs, by wire.Prepare's fields; None: as the pod is configured.
+def options_of(given: Arguments, guided: GuidedDecodingConfig, place: str = ARGUMENTS) -> dict[str, Any]:
+    """Return what a request chooses at `place`, by wire.Prepare's fields; None: as the pod is configured.
 
     Raises
     ------
@@ -92,10 +91,10 @@ def options_of(extra_args: Mapping[str, Any] | None, guided: GuidedDecodingConfi
         It has a key with our prefix that is none of a client's, or chooses what its model does not let
         requests choose (request_reserved_argument), or what there is not (grammar_unsupported).
     """
-    for name in extra_args or ():
+    for name in given or ():
         if name.startswith(names.RESERVED_PREFIX) and name not in names.CLIENT_ARGS:
-            message = f"vllm_xargs must not contain {name!r}: keys that begin with guided_ are reserved"
-            raise GuidedError(ErrorCode.REQUEST_RESERVED_ARGUMENT, message, path=f"vllm_xargs.{name}")
+            message = "keys that begin with guided_ are reserved"
+            raise fault(f"{place}.{name}", message, ErrorCode.REQUEST_RESERVED_ARGUMENT)
     configured = backends.NAMES.get(guided.backend)
     offered: dict[RequestOption, Iterable[str]] = {
         "Backend": backends.NAMES.values() if configured is None else (configured,),
@@ -105,14 +104,14 @@ def options_of(extra_args: Mapping[str, Any] | None, guided: GuidedDecodingConfi
     chosen: dict[str, Any] = {}
     for option, choices in offered.items():
         name = names.OPTION_ARGS[option]
-        value = (extra_args or {}).get(name)
+        value = (given or {}).get(name)
         if value is not None and option not in guided.request_options:
-            message = f"{name} is not in this model's guidedDecoding.requestOptions; remove it"
-            raise GuidedError(ErrorCode.REQUEST_RESERVED_ARGUMENT, message, path=f"vllm_xargs.{name}")
+            message = "it is not in this model's guidedDecoding.requestOptions; remove it"
+            raise fault(f"{place}.{name}", message, ErrorCode.REQUEST_RESERVED_ARGUMENT)
         by_word = {choice.lower(): choice for choice in choices}
         if value is not None and not (isinstance(value, str) and value in by_word):
-            message = f"{name} must be {' or '.join(by_word)} here"
-            raise GuidedError(ErrorCode.GRAMMAR_UNSUPPORTED, message, path=f"vllm_xargs.{name}")
+            message = f"it must be {' or '.join(by_word)} here"
+            raise fault(f"{place}.{name}", message, ErrorCode.GRAMMAR_UNSUPPORTED)
         chosen[name.removeprefix(names.RESERVED_PREFIX)] = None if value is None else by_word[value]
     return chosen
 
@@ -128,8 +127,6 @@ def _object_text(value: Any) -> str:
 
 
 _ALONE: Final = "cannot be combined with a schema, tools or another constraint"
-# vLLM 0.32 reads these from the engine's configuration alone.
-_IGNORED: Final = ("whitespace_pattern", "disable_any_whitespace", "disable_additional_properties")
 
 # In the order in which vLLM looks at them; it refuses more than one.
 _READERS: Final[dict[Kind, Callable[[Any], str]]] = {

@@ -33,7 +33,7 @@ UNGUIDED_ROUTES: Final = frozenset(
 # Where guided requests are served, and the middleware answers for us in the route's own format.
 ROUTES: Final = frozenset(request_routes.ROUTES) - UNGUIDED_ROUTES
 # Of these, the routes that render no chat template: nothing is reasoned about there.
-_PLAIN_ROUTES: Final = frozenset(route for route in ROUTES if request_routes.ROUTES[route].tools is None)
+_PLAIN_ROUTES: Final = frozenset({"/v1/completions", "/inference/v1/generate"})
 # Where a stop string that cuts a guided answer would be told as its end; Messages names the string instead.
 _CHAT_ROUTES: Final = ROUTES - _PLAIN_ROUTES - {"/v1/messages"}
 
@@ -118,11 +118,12 @@ class Gate:
         exchange = current.get() or HttpExchange(headers.begin((), 0), "")
         exchange.kind = kind_of(structured_outputs) or exchange.kind  # of refusals, too
         try:
-            options = options_of(extra_args, self.config.guided_decoding)
+            place = request_routes.arguments(exchange.route)
+            options = options_of(extra_args, self.config.guided_decoding, place)
             processors = self.config.logits_processors
             chosen = request_processors.chosen(exchange.route, extra_args, processors)
             request_processors.validate(exchange.route, sampling_params, chosen, processors)
-            named = named_grammar(structured_outputs, extra_args)
+            named = named_grammar(structured_outputs, extra_args, place)
             if structured_outputs is None and named is None:
                 exchange.decided = True
                 return Admitted(exchange, is_processed=bool(chosen))

@@ -3,7 +3,6 @@
 import asyncio
 from typing import Any
 
-from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from guided_contract.config import PodConfig
@@ -91,25 +90,15 @@ class _Response:
         try:
             try:
                 await app(scope, self._receive, self._send)
-            except Exception as error:
+            except Exception:
                 # A stream of Responses lets its errors out; those that are ours are answered below.
                 if self._exchange.failure is None:
-                    if self._status is None:
-                        await self._answer_crash(scope, error)
                     self._status = self._status or 500
                     raise
             await self._settle()
         finally:
             status = None if self._client_gone else self._status
             telemetry.send(self._exchange.record(status or _CLIENT_GONE, streams=self._streams))
-
-    async def _answer_crash(self, scope: Scope, error: Exception) -> None:
-        """Answer as vLLM's own handler would outside of us, where the answer would get no names."""
-        handlers = getattr(scope.get("app"), "exception_handlers", {})
-        if (answer := handlers.get(Exception)) is not None:
-            self._kept.clear()
-            response = await answer(Request(scope), error)
-            await response(scope, self._receive, self._send)
 
     async def _receive(self) -> Message:
         message = await self._receive_inner()

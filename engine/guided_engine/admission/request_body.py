@@ -1,11 +1,16 @@
 """The body of one HTTP request: read, what vLLM ignores of it, what stands where, and what is wrong there."""
 
+import difflib
 import functools
 import json
+import re
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
 
 from guided_contract.errors import ErrorCode, GuidedError
+
+_MOST_TEXT: Final = 1000  # characters of an error
+LONGEST_KEY: Final = 128  # characters that are looked at
 
 
 def read(text: bytes) -> dict[str, Any] | None:
@@ -27,7 +32,7 @@ def read(text: bytes) -> dict[str, Any] | None:
 
 def ignored(app: Any, route: str, keys: Iterable[str]) -> list[str]:
     """Return the keys of a body that vLLM's class of the route does not know; none where it has no class."""
-    known = _known(app, route)
+    known = _known(app, route.removesuffix("/batch"))  # which hands all on to the chat's class
     return [key for key in keys if key not in known] if known else []
 
 
@@ -56,9 +61,19 @@ def at(value: Any, path: str) -> Any:
     return value
 
 
+@functools.lru_cache(1024)
+def like(key: str, likely: tuple[str, ...], likeness: float) -> str:
+    """Return the word that a key is, in any spelling; "": it is none."""
+    word = re.sub(r"[-_\s]", "", key).casefold()
+    if word in likely or word.startswith("guided"):
+        return word
+    return next(iter(difflib.get_close_matches(word, likely, 1, likeness) if likeness < 1 else ()), "")
+
+
 def fault(path: str, message: str, code: ErrorCode = ErrorCode.REQUEST_UNKNOWN_CONSTRAINT) -> GuidedError:
-    """Return the refusal of what a client wrote at a path of his body."""
-    return GuidedError(code, f"{path}: {message}", path=path)
+    """Return the refusal of what a client wrote at a path of his body, cut where a key of his is long."""
+    path = path[:_MOST_TEXT]
+    return GuidedError(code, f"{path}: {message[:_MOST_TEXT]}", path=path)
 
 
 def invalid(path: str, message: str) -> GuidedError:

@@ -6,7 +6,7 @@ from typing import Any
 from guided_contract.config import LogitsProcessorConfig
 from guided_contract.errors import ErrorCode, GuidedError
 from guided_engine.admission.request_body import invalid
-from guided_engine.admission.request_routes import ARGUMENTS, ROUTES
+from guided_engine.admission.request_routes import arguments
 from guided_engine.processors import choice
 from guided_engine.processors.adapters import AdapterFactory
 from guided_engine.processors.choice import ARGUMENT, ChoiceError
@@ -32,7 +32,7 @@ def chosen(
             for name, asked in choice.parameters(given, names).items():
                 request_params(configs[name], find(configs[name]), asked)
     except ChoiceError as error:
-        raise invalid(f"{_arguments(route)}.{error.key}", str(error)) from error
+        raise invalid(f"{arguments(route)}.{error.key}", str(error)) from error
     return names
 
 
@@ -53,9 +53,4 @@ def validate(
                 factory.validate_params(sampling_params)
             except Exception as error:
                 message = f"logits processor {config.name} refuses the request: {words(error)}"
-                raise GuidedError(ErrorCode.REQUEST_INVALID, message, path=_arguments(route)) from error
-
-
-def _arguments(route: str) -> str:
-    known = ROUTES.get(route)
-    return known.arguments if known else ARGUMENTS
+                raise GuidedError(ErrorCode.REQUEST_INVALID, message, path=arguments(route)) from error

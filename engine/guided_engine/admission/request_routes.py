@@ -3,7 +3,9 @@
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-NO_TOOLS: Final = "only /v1/chat/completions, /v1/responses and /v1/messages have tools"
+NO_TOOLS: Final = (
+    "only /v1/chat/completions, /v1/responses and /v1/messages have tools, at the top of the body"
+)
 ARGUMENTS: Final = "vllm_xargs"  # where routes take what vLLM gives to plugins, unless they say otherwise
 
 
@@ -16,13 +18,13 @@ class Tools(NamedTuple):
         The key of the arguments' schema.
     holder
         The key of a tool that holds its function; "": the tool is it.
-    types
+    type
         Of tools that are functions, if not all are; the others are vLLM's own affair.
     """
 
     schema: str = "parameters"
     holder: str = ""
-    types: tuple[str | None, ...] = ()
+    type: str = ""
 
 
 class Route(NamedTuple):
@@ -47,20 +49,19 @@ _OPENAI: Final = Route(
     'response_format: {"type": "json_schema", "json_schema": {"name": NAME, "schema": SCHEMA}} '
     'or structured_outputs: {"KIND": ...}',
 )
-_CHAT: Final = _OPENAI._replace(tools=Tools(holder="function"))
 ROUTES: Final[Mapping[str, Route]] = {
-    **dict.fromkeys(("/v1/chat/completions", "/v1/chat/completions/batch", "/invocations"), _CHAT),
-    "/v1/completions": _OPENAI,
+    "/v1/chat/completions": _OPENAI._replace(tools=Tools(holder="function")),
+    **dict.fromkeys(("/v1/completions", "/v1/chat/completions/batch", "/invocations"), _OPENAI),
     "/v1/responses": Route(
         ("text.format", "structured_outputs"),
         'text: {"format": {"type": "json_schema", "name": NAME, "schema": SCHEMA}} '
         'or structured_outputs: {"KIND": ...}',
-        Tools(types=("function",)),
+        Tools(type="function"),
     ),
     "/v1/messages": Route(
         ("output_config.format",),
         'output_config: {"format": {"type": "json_schema", "schema": SCHEMA}}',
-        Tools("input_schema", types=(None, "custom")),
+        Tools("input_schema"),
     ),
     "/inference/v1/generate": Route(
         ("sampling_params.structured_outputs",),
@@ -73,3 +74,8 @@ HOLDERS: Final = (
     *dict.fromkeys(path.partition(".")[0] for route in ROUTES.values() for path in route.read),
     *("tools", "tool_choice"),
 )
+
+
+def arguments(route: str) -> str:
+    """Return where a route takes what vLLM gives to plugins."""
+    return ROUTES[route].arguments if route in ROUTES else ARGUMENTS

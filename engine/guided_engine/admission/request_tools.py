@@ -8,9 +8,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from guided_contract.errors import GuidedError
-from guided_engine.admission.request_body import fault, invalid
-from guided_engine.admission.request_routes import NO_TOOLS, Route, Tools
+from guided_engine.admission.request_body import LONGEST_KEY, fault, invalid, like
+from guided_engine.admission.request_routes import Route, Tools
 
+_LIKENESS: Final = 0.9  # of a misspelt `strict`; `restrict` is less
 # What stands beside a function's holder though it belongs inside.
 _MISPLACED: Final = ("strict", "parameters", "input_schema")
 
@@ -19,8 +20,6 @@ def faults(route: Route, body: Mapping[str, Any]) -> Iterator[GuidedError]:
     """Yield what is wrong with the tools of a request, and with the call it forces."""
     form = route.tools
     if form is None:
-        if is_strict(body):
-            yield fault("tools", f"they are not supported here: {NO_TOOLS}")
         return
     for number, tool in enumerate(_listed(body) if form.holder else ()):
         yield from _of_holder(form, f"tools[{number}]", tool)
@@ -28,6 +27,9 @@ def faults(route: Route, body: Mapping[str, Any]) -> Iterator[GuidedError]:
     is_enforced = forced or is_strict(body)
     names: set[Any] = set()
     for path, function in functions(form, body):
+        for key in filter(function.get, function):
+            if key != "strict" and like(key[:LONGEST_KEY], ("strict",), _LIKENESS) == "strict":
+                yield fault(f"{path}.{key}", "it is ignored here; write strict instead")
         name = function.get("name")
         if not isinstance(name, str) or not name or json.dumps(name, ensure_ascii=False) != f'"{name}"':
             message = "a tool's name is a string, not empty, without quotes, backslashes and controls"
@@ -53,13 +55,14 @@ def is_strict(body: Mapping[str, Any]) -> bool:
     """Return whether a tool of the request is strict, wherever it says so."""
     tools = [tool for tool in _listed(body) if isinstance(tool, dict)]
     inner = [tool["function"] for tool in tools if isinstance(tool.get("function"), dict)]
-    return any(map(_is_strict, [*tools, *inner]))
+    # pydantic takes more than true for it.
+    return any(one.get("strict") not in (None, False) for one in [*tools, *inner])
 
 
 def functions(form: Tools, body: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the functions among a request's tools, each with its path."""
     for number, tool in enumerate(_listed(body)):
-        if isinstance(tool, dict) and (not form.types or tool.get("type") in form.types):
+        if isinstance(tool, dict) and form.type in ("", tool.get("type")):
             function = tool.get(form.holder) if form.holder else tool
             if isinstance(function, dict):
                 yield f"tools[{number}]{'.' if form.holder else ''}{form.holder}", function
@@ -71,10 +74,6 @@ def _of_holder(form: Tools, path: str, tool: Any) -> Iterator[GuidedError]:
         yield fault(f"{path}.{key}", f"it is ignored here; write it inside {form.holder}")
     if isinstance(tool, dict) and not isinstance(tool.get(form.holder), dict):
         yield invalid(f"{path}.{form.holder}", "it is no object, but holds a tool's name and parameters")
-
-
-def _is_strict(function: Mapping[str, Any]) -> bool:
-    return function.get("strict") not in (None, False)  # pydantic takes more than true for it
 
 
 def _listed(body: Mapping[str, Any]) -> list[Any]:

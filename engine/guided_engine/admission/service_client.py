@@ -154,8 +154,5 @@ async def _within(seconds: float, otherwise: str) -> AsyncIterator[None]:
         async with asyncio.timeout(seconds):
             yield
     except TimeoutError as error:
-        raise _unavailable(f"the grammar service {otherwise}") from error
-
-
-def _unavailable(message: str) -> GuidedError:
-    return GuidedError(ErrorCode.GRAMMAR_SERVICE_UNAVAILABLE, message, retry_after_s=RETRY_AFTER_S)
+        code, message = ErrorCode.GRAMMAR_SERVICE_UNAVAILABLE, f"the grammar service {otherwise}"
+        raise GuidedError(code, message, retry_after_s=RETRY_AFTER_S) from error

@@ -6,6 +6,7 @@ Upstream imports the validators inside functions, so replacing the attributes of
 """
 
 import contextlib
+from collections.abc import Callable
 from typing import Any, Final, NoReturn
 
 from guided_contract.config import PodConfig
@@ -33,9 +34,13 @@ def _replace_validators() -> None:
 
 
 def _replace_tool_grammars() -> None:
-    from vllm.parser import abstract_parser  # noqa: PLC0415 - see compat/__init__.py
+    from vllm.parser import abstract_parser, harmony  # noqa: PLC0415 - see compat/__init__.py
 
-    abstract_parser._xgrammar_supports = constrains_tools  # noqa: SLF001 - what this module is for
+    judging = _judging_tags(abstract_parser, abstract_parser.structured_outputs_to_format)
+    harmony.structured_outputs_to_format = abstract_parser.structured_outputs_to_format = judging
+    # Upstream asks xgrammar on the event loop, and leaves the tools free where it says no. Here the grammar
+    # service judges tools and constraint together, and such a request gets its error.
+    abstract_parser._xgrammar_supports = lambda _structured_outputs: True  # noqa: SLF001 - what this module is for
     abstract_parser.Grammar = _Refusing("a Lark grammar together with tools")
     with contextlib.suppress(ImportError):  # of a package that most images lack; then no request gets there
         from vllm.parser import cohere_command  # noqa: PLC0415 - see compat/__init__.py
@@ -53,13 +58,25 @@ def rewrite_choice(sampling_params: Any) -> None:
         constraint.choice = None
 
 
-def constrains_tools(_structured_outputs: Any) -> bool:
-    """Say that any constraint can stand beside strict tools: the grammar service judges the two together.
+def _judging_tags(parser: Any, to_format: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Refuse a client's structural tag of which vLLM, which makes another of it, would drop keys or trip."""
 
-    Upstream asks xgrammar on the event loop, and leaves the tools unconstrained where it says no. Here such
-    a request gets the service's error.
-    """
-    return True
+    def judging(params: Any) -> Any:
+        try:
+            if params.structural_tag is not None:
+                parser.StructuralTag.model_validate_json(params.structural_tag, strict=True, extra="forbid")
+        except parser.ValidationError as error:
+            first = error.errors(include_url=False, include_input=False)[0]
+            _refuse(f"$: {'.'.join(map(str, first['loc']))}: {first['msg']}", path="$")
+        return to_format(params)
+
+    return judging
+
+
+def _refuse(message: str, path: str | None = None) -> NoReturn:
+    from guided_engine.compat.api_errors import refuse  # noqa: PLC0415 - imports vLLM
+
+    refuse(GuidedError(ErrorCode.GRAMMAR_UNSUPPORTED, message, path=path), "structural_tag")
 
 
 def _accept(*_args: Any, **_kwargs: Any) -> None:
@@ -73,10 +90,7 @@ class _Refusing:
         self._what = what
 
     def __getattr__(self, name: str) -> NoReturn:
-        from guided_engine.compat.api_errors import refuse  # noqa: PLC0415 - imports vLLM
-
-        message = f"guided decoding is not supported for {self._what}"
-        refuse(GuidedError(ErrorCode.GRAMMAR_UNSUPPORTED, message), "structural_tag")
+        _refuse(f"guided decoding is not supported for {self._what}")
 
 
 ENTRIES: Final = (
