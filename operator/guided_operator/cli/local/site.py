@@ -42,18 +42,10 @@ def volumes_folder() -> Path:
 def local_site(
     folder: Path, *, volumes: Mapping[str, Path], port: int | None, otlp_endpoint: str | None
 ) -> Site:
-    """Return a site below `folder` with ports that are free now.
+    """Return a site below `folder`, whose path must be short (sockets lie below it), with free ports.
 
-    Parameters
-    ----------
-    folder
-        A new folder of this pod's own; its path must be short, since sockets lie below it.
-    volumes
-        Folders of claims, by claim; others are looked for in `volumes_folder()`.
-    port
-        The engine's port; None: 8000, or another if that is taken.
-    otlp_endpoint
-        Where traces go; None: as the resource says.
+    Claims that `volumes` does not name are looked for in `volumes_folder()`. `port` None: 8000, or another if
+    that is taken. `otlp_endpoint` None: as the resource says.
 
     Raises
     ------
