@@ -106,6 +106,13 @@ def test_list_of_namespaces_gets_rights_there_and_none_elsewhere() -> None:
     assert {"name": "GUIDEDMODEL_NAMESPACES", "value": "team-a,team-b"} in container["env"]
 
 
+@pytest.mark.parametrize("name", ["2024", "true", "1e3"])
+def test_a_namespace_may_have_a_name_that_yaml_reads_otherwise(name: str) -> None:
+    found = rendered(f'--set-json=operator.namespaces=["{name}"]')
+    [container] = found["Deployment"]["spec"]["template"]["spec"]["containers"]
+    assert {"name": "GUIDEDMODEL_NAMESPACES", "value": name} in container["env"]
+
+
 def test_settings_of_telemetry_reach_the_operator() -> None:
     def environment(*values: str) -> dict[str, str]:
         [container] = rendered(*values)["Deployment"]["spec"]["template"]["spec"]["containers"]
