@@ -26,22 +26,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-class _Folder(click.ParamType[tuple[str, Path]]):
-    """NAME=DIR, as (name, folder)."""
-
-    name = "NAME=DIR"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, Path]:
-        """Return name and folder, which has to be there."""
-        name, equals, folder = str(value).partition("=")
-        if not (name and equals and folder):
-            self.fail(f"{value!r} is not NAME=DIR", param, ctx)
-        path = Path(folder).resolve()
-        if not path.is_dir():
-            self.fail(f"there is no folder {path}", param, ctx)
-        return name, path
+def _folder(_ctx: click.Context, _option: click.Parameter, values: Sequence[str]) -> dict[str, Path]:
+    """Return the folders of NAME=DIR by name."""
+    found = {}
+    for value in values:
+        name, _, folder = value.partition("=")
+        if not (name and folder):
+            raise click.BadParameter(f"{value!r} is not NAME=DIR")
+        found[name] = Path(folder).resolve()
+        if not found[name].is_dir():
+            raise click.BadParameter(f"there is no folder {found[name]}")
+    return found
 
 
 def _end_with(where: str, **options: Any) -> None:
@@ -138,7 +133,7 @@ def render(files: Sequence[str], more: Sequence[str], plugin_image: str, argumen
     "--volume",
     "volumes",
     multiple=True,
-    type=_Folder(),
+    callback=_folder,
     metavar="CLAIM=DIR",
     help="folder to use as a PersistentVolumeClaim; may be repeated; default: "
     "$GUIDEDMODEL_HOME/volumes/CLAIM",
@@ -147,7 +142,7 @@ def render(files: Sequence[str], more: Sequence[str], plugin_image: str, argumen
     "--config-map",
     "config_maps",
     multiple=True,
-    type=_Folder(),
+    callback=_folder,
     metavar="NAME=DIR",
     help="folder to use as a ConfigMap of named grammars, one file per key, watched for changes; may be "
     "repeated; default: the ConfigMaps in the manifest file",

@@ -116,14 +116,8 @@ def containers(template: Any) -> list[Container]:
 class LocalPod:
     """A pod's processes: start, check, stop.
 
-    Parameters
-    ----------
-    plan
-        The containers, in the order of their start.
-    folder
-        The pod's own folder, removed if this process dies; logs are written below it.
-    environment
-        Variables for all containers, on top of this process's own and below the container's.
+    The containers of `plan` start in this order; `folder`, removed if this process dies, has their logs.
+    `environment` stands on top of this process's own and below a container's.
     """
 
     def __init__(

@@ -7,7 +7,7 @@ import sys
 import tempfile
 import time
 import webbrowser
-from collections.abc import Iterable
+from collections.abc import Mapping
 from pathlib import Path
 from types import FrameType
 from typing import Final, Self
@@ -71,8 +71,8 @@ class Stop:
 
 def main(  # noqa: PLR0913 - what the command line has
     file: str,
-    volumes: Iterable[tuple[str, Path]],
-    config_maps: Iterable[tuple[str, Path]],
+    volumes: Mapping[str, Path],
+    config_maps: Mapping[str, Path],
     port: int | None,
     arguments: Arguments = "Listed",
     *,
@@ -96,8 +96,8 @@ def main(  # noqa: PLR0913 - what the command line has
             book = TraceBook()
             collector = Collector(book, page.take) if page else Collector(book)
             stack.callback(collector.close)
-            site = local_site(folder, volumes=dict(volumes), port=port, otlp_endpoint=collector.endpoint)
-            plan = containers(lay_out(manifest, site, dict(config_maps)))
+            site = local_site(folder, volumes=volumes, port=port, otlp_endpoint=collector.endpoint)
+            plan = containers(lay_out(manifest, site, config_maps))
             if page:
                 plan.insert(0, page.container(folder))
             pod = LocalPod(plan, folder, environment=_EXPORT_SOON)

@@ -160,7 +160,7 @@ def tree(spans: Sequence[Span]) -> str:
         children.setdefault(parent, []).append(span)
     rows = list(_rows(children, b"", "", top=True))
     width = max(len(label) for label, _ in rows)
-    lines = [f"{label:<{width}}  {_milliseconds(span):>9} ms{_details(span)}" for label, span in rows]
+    lines = [f"{label:<{width}}  {_took_ms(span):>9.1f} ms{_details(span)}" for label, span in rows]
     return "\n".join([f"trace {spans[0].trace_id.hex()}", *lines])
 
 
@@ -175,8 +175,8 @@ def _rows(
         yield from _rows(children, span.span_id, indent + below)
 
 
-def _milliseconds(span: Span) -> str:
-    return f"{(span.end_time_unix_nano - span.start_time_unix_nano) / 1e6:.1f}"
+def _took_ms(span: Span) -> float:
+    return float(span.end_time_unix_nano - span.start_time_unix_nano) / 1e6
 
 
 def _details(span: Span) -> str:
