@@ -31,15 +31,13 @@ lint: $(SETUP)  ## ruff, mypy --strict, import-linter, generated files up to dat
 	$(VENV)/bin/lint-imports
 	$(PY) -m guided_operator.api.crd --check
 	$(PY) -m devtools.api_reference --check
-	$(PY) -m guided_operator.rbac --check
 	$(PY) -m devtools.dashboard --check
 	$(PY) -m devtools.chart --check
 
 .PHONY: generate
-generate: $(SETUP)  ## write what is generated anew: the CRD, its reference, the operator's rights, the dashboard, the chart's copies
+generate: $(SETUP)  ## write what is generated anew: the CRD, its reference, the dashboard, the chart's copies
 	$(PY) -m guided_operator.api.crd
 	$(PY) -m devtools.api_reference
-	$(PY) -m guided_operator.rbac
 	$(PY) -m devtools.dashboard
 	$(PY) -m devtools.chart
 

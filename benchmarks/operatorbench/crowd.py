@@ -2,13 +2,15 @@
 
 import asyncio
 import hashlib
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
 
+from kubernetes.aio import client, config
+
 from guided_contract import names
-from guided_operator.cli.cluster.connection import connected
-from guided_operator.kube import kinds
+from guided_operator.kube import kinds, transport
 from guided_operator.kube.apiserver import ApiServer
 from guided_operator.kube.kinds import Kind
 
@@ -16,6 +18,14 @@ FOREIGN_BYTES: Final = (1 << 20) - 64  # an object's data has at most 1 MiB, wit
 _AT_ONCE: Final = 16
 _SERVERS_OWN: Final = ("uid", "resourceVersion", "creationTimestamp", "generation", "managedFields")
 Object = dict[str, Any]
+
+
+@asynccontextmanager
+async def _connected(kubeconfig: Path) -> AsyncIterator[ApiServer]:
+    settings = client.Configuration()
+    await config.load_kube_config(str(kubeconfig), None, settings, persist_config=False)
+    async with transport.opened(settings, "operatorbench") as session:
+        yield ApiServer(session)
 
 
 def add_foreign(kubeconfig: Path, namespace: str, count: int) -> None:
@@ -35,10 +45,10 @@ def add_history(kubeconfig: Path, namespace: str, revisions: int) -> None:
 
 async def _add_history(kubeconfig: Path, namespace: str, revisions: int) -> None:
     made = []
-    async with connected(str(kubeconfig), None) as cluster:
+    async with _connected(kubeconfig) as api:
         for kind in (kinds.CONFIG_MAP, kinds.REVISION):
             own = {"labelSelector": names.LABEL_REVISION}
-            listed = await cluster.api.read(kind.path(namespace, ""), params=own, timeout_s=120)
+            listed = await api.read(kind.path(namespace, ""), params=own, timeout_s=120)
             made += [(kind, item) for item in listed["items"]]
     older = ((kind, _older(kind, item, number)) for kind, item in made for number in range(revisions))
     await _create(kubeconfig, namespace, older)
@@ -64,6 +74,6 @@ async def _create(kubeconfig: Path, namespace: str, bodies: Iterable[tuple[Kind,
         for kind, body in left:
             await api.create(kind.path(namespace, ""), body, timeout_s=60)
 
-    async with connected(str(kubeconfig), None) as cluster, asyncio.TaskGroup() as group:
+    async with _connected(kubeconfig) as api, asyncio.TaskGroup() as group:
         for _ in range(_AT_ONCE):
-            group.create_task(work(cluster.api))
+            group.create_task(work(api))

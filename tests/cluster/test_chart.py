@@ -11,8 +11,9 @@ from devtools.golang import MissingToolError
 
 from guided_operator.settings import OperatorSettings, variable_of
 from support.cluster import unavailable
+from support.operator_process import POLICY, RBAC, USERS
 
-POLICY = {"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"}
+KINDS_OF_POLICY = {"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"}
 RIGHTS = {"ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"}
 
 
@@ -24,11 +25,8 @@ def _helm() -> None:
         unavailable(error)
 
 
-TEMPLATE = ("template", "release", str(chart.CHART), "--set=image.repository=here/guidedmodel")
-
-
 def everything(*values: str) -> list[dict[str, Any]]:
-    text = chart.helm(*TEMPLATE, "--namespace=elsewhere", *values)
+    text = chart.template("elsewhere", *values)
     return [one for one in yaml.safe_load_all(text) if one]
 
 
@@ -49,7 +47,7 @@ def test_lint_is_strict_and_clean() -> None:
 
 
 def test_rules_are_those_that_the_operator_is_tested_with() -> None:
-    source = yaml.safe_load_all((chart.ROOT / "manifests/rbac/operator.yaml").read_text())
+    source = yaml.safe_load_all(RBAC.read_text())
     ours = rendered()
     for wanted in source:
         found = ours[wanted["kind"]]
@@ -60,19 +58,19 @@ def test_rules_are_those_that_the_operator_is_tested_with() -> None:
 
 
 def test_policy_is_for_the_account_of_the_release() -> None:
-    source = (chart.ROOT / "manifests/rbac/admission-policy.yaml").read_text()
+    source = POLICY.read_text()
     wanted = yaml.safe_load_all(source.replace("guidedmodel-system", "elsewhere"))
     found = rendered()
     for one in wanted:
         assert found[one["kind"]]["spec"] == one["spec"]
         assert found[one["kind"]]["metadata"]["name"] == "guidedmodel-operator.elsewhere"
-    assert set(found) >= POLICY
-    assert not POLICY & set(rendered("--set=operator.admissionPolicy=false"))
+    assert set(found) >= KINDS_OF_POLICY
+    assert not KINDS_OF_POLICY & set(rendered("--set=operator.admissionPolicy=false"))
 
 
 def test_roles_of_users_are_those_that_are_tested() -> None:
     found = {one["metadata"]["name"]: one for one in everything() if is_for_users(one)}
-    for one in yaml.safe_load_all((chart.ROOT / "manifests/rbac/users.yaml").read_text()):
+    for one in yaml.safe_load_all(USERS.read_text()):
         made = found.pop(one["metadata"]["name"])
         assert made["rules"] == one["rules"]
         assert one["metadata"]["labels"].items() <= made["metadata"]["labels"].items()
@@ -90,16 +88,29 @@ def test_users_are_left_to_the_platform_where_it_has_them() -> None:
 
 
 def test_list_of_namespaces_gets_rights_there_and_none_elsewhere() -> None:
-    values = ("--set=operator.namespaces={team-a,team-b}", "--namespace=guidedmodel-system")
-    text = chart.helm(*TEMPLATE, *values)
-    found = [one for one in yaml.safe_load_all(text) if one]
-    ours = [one for one in found if one["kind"] in RIGHTS and not is_for_users(one)]
-    for one in ours:
-        del one["metadata"]["labels"]
-    golden = chart.ROOT / "manifests/rbac/operator-namespaces.yaml"
-    assert sorted(ours, key=str) == sorted(yaml.safe_load_all(golden.read_text()), key=str)
-    [container] = rendered(*values[:1])["Deployment"]["spec"]["template"]["spec"]["containers"]
+    value = "--set=operator.namespaces={team-a,team-b}"
+    found = [one for one in everything(value) if one["kind"] in RIGHTS and not is_for_users(one)]
+    assert not [one for one in found if one["kind"].startswith("Cluster")]
+    roles = {one["metadata"]["namespace"]: one for one in found if one["kind"] == "Role"}
+    own = roles.pop("elsewhere")
+    assert own["rules"] == rendered()["Role"]["rules"]
+    assert set(roles) == {"team-a", "team-b"}
+    assert all(one["rules"] == rendered()["ClusterRole"]["rules"] for one in roles.values())
+    bindings = [one for one in found if one["kind"] == "RoleBinding"]
+    assert {one["metadata"]["namespace"]: one["roleRef"]["name"] for one in bindings} == {
+        "elsewhere": own["metadata"]["name"],
+        **{namespace: one["metadata"]["name"] for namespace, one in roles.items()},
+    }
+    assert {one["subjects"][0]["namespace"] for one in bindings} == {"elsewhere"}
+    [container] = rendered(value)["Deployment"]["spec"]["template"]["spec"]["containers"]
     assert {"name": "GUIDEDMODEL_NAMESPACES", "value": "team-a,team-b"} in container["env"]
+
+
+@pytest.mark.parametrize("name", ["2024", "true", "1e3"])
+def test_a_namespace_may_have_a_name_that_yaml_reads_otherwise(name: str) -> None:
+    found = rendered(f'--set-json=operator.namespaces=["{name}"]')
+    [container] = found["Deployment"]["spec"]["template"]["spec"]["containers"]
+    assert {"name": "GUIDEDMODEL_NAMESPACES", "value": name} in container["env"]
 
 
 def test_settings_of_telemetry_reach_the_operator() -> None:
@@ -225,8 +236,8 @@ def test_image_is_pulled_as_asked_by_the_operator_and_by_pods() -> None:
 
 def test_monitoring_is_off_by_default_and_what_the_manifests_hold() -> None:
     assert not {"PodMonitor", "PrometheusRule"} & set(rendered())
-    text = chart.helm(
-        *(*TEMPLATE, "--namespace=elsewhere"),
+    text = chart.template(
+        "elsewhere",
         *(f"--set=monitoring.{name}=true" for name in ("podMonitor", "alerts", "dashboard")),
         "--set-string=monitoring.labels.release=prometheus",
     )
@@ -243,10 +254,8 @@ def test_monitoring_is_off_by_default_and_what_the_manifests_hold() -> None:
 
 @pytest.mark.parametrize("folder", ["https://docs.test/gm", "https://docs.test/gm/"])
 def test_runbooks_are_where_the_installation_has_them(folder: str) -> None:
-    text = chart.helm(
-        *("template", "release", str(chart.CHART), "--set=image.repository=here/guidedmodel"),
-        "--set=monitoring.alerts=true",
-        f"--set-string=monitoring.runbooks={folder}",
+    text = chart.template(
+        "elsewhere", "--set=monitoring.alerts=true", f"--set-string=monitoring.runbooks={folder}"
     )
     urls = re.findall(r"runbook_url: (\S+)", text)
     assert len(urls) > 15

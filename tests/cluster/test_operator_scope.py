@@ -5,12 +5,11 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-import yaml
+from devtools import chart
 
-from guided_operator import rbac
 from support.audit import OPERATOR, Audit
 from support.cluster import Cluster, KubectlError
-from support.operator_process import NAMESPACE, RBAC, install, running
+from support.operator_process import ACCOUNT, NAMESPACE, RBAC, install, running
 from support.resources import conditions, items, model
 from support.waiting import eventually
 
@@ -23,7 +22,7 @@ ELSEWHERE = "scope-c"
 def _namespaces(api_server: Cluster) -> Iterator[None]:
     """Three namespaces, and none of the rights that other tests' operators have."""
     install(api_server)
-    api_server.kubectl("delete", "clusterrole,clusterrolebinding", rbac.NAME)
+    api_server.kubectl("delete", "clusterrole,clusterrolebinding", ACCOUNT)
     with ExitStack() as stack:
         for name in (*HERE, ELSEWHERE):
             stack.enter_context(api_server.namespace(name))
@@ -42,7 +41,8 @@ def may(cluster: Cluster, verb: str, resource: str, namespace: str) -> bool:
 
 @pytest.mark.usefixtures("_namespaces")
 def test_scope_list_of_namespaces(api_server: Cluster, tmp_path: Path) -> None:
-    api_server.apply(yaml.safe_dump_all(rbac.manifests(NAMESPACE, HERE)))
+    served = f"--set=operator.namespaces={{{','.join(HERE)}}}"
+    api_server.apply(chart.template(NAMESPACE, served, "--show-only=templates/rbac.yaml"))
     audit = Audit(api_server)
     with running(api_server, tmp_path, "scoped", GUIDEDMODEL_NAMESPACES=",".join(HERE)) as operator:
         for namespace in (*HERE, ELSEWHERE):

@@ -8,14 +8,13 @@ from typing import Any
 import pytest
 
 from guided_contract import names
-from guided_operator import rbac
 from guided_operator.api import parse
 from guided_operator.builders import cluster_site, manifest, render
 from guided_operator.builders.workload import workload
 from support.audit import OPERATOR
 from support.cluster import Cluster, KubectlError
 from support.manifests import changed, minimal
-from support.operator_process import NAMESPACE, USERS, install
+from support.operator_process import ACCOUNT, NAMESPACE, USERS, install
 from support.waiting import eventually
 
 pytestmark = pytest.mark.cluster
@@ -265,7 +264,7 @@ def test_operator_has_one_lease(server: Cluster) -> None:
         return {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": {}}
 
     assert "has one Lease" in refusal(server, lease("another"))
-    assert "has one Lease" not in refusal(server, lease(rbac.NAME))
+    assert "has one Lease" not in refusal(server, lease(ACCOUNT))
 
 
 def test_without_the_policy_rights_reach_everywhere(server: Cluster) -> None:
@@ -282,7 +281,7 @@ def test_policy_is_for_the_operators_account_alone(server: Cluster) -> None:
 
 def test_policy_has_no_complaint(server: Cluster) -> None:
     """The API server checks the types of expressions that it can, and says what it found."""
-    policy = server.get("validatingadmissionpolicy", f"{rbac.NAME}.{NAMESPACE}")
+    policy = server.get("validatingadmissionpolicy", f"{ACCOUNT}.{NAMESPACE}")
     checked = policy.get("status", {}).get("typeChecking", {}).get("expressionWarnings", [])
     # An expression is about several kinds and is checked for each; it asks first which one it has.
     assert [each for each in checked if "syntax error" in each["warning"].lower()] == []

@@ -20,9 +20,9 @@ from support.waiting import eventually as eventually  # noqa: PLC0414 - benchmar
 
 ROOT = Path(__file__).resolve().parents[2]
 CRD = ROOT / "manifests/crd/guidedmodels.guidedmodel.io.yaml"
-RBAC = ROOT / "manifests/rbac/operator.yaml"
-POLICY = ROOT / "manifests/rbac/admission-policy.yaml"
-USERS = ROOT / "manifests/rbac/users.yaml"
+RBAC = ROOT / "charts/guidedmodel/files/rbac.yaml"
+POLICY = RBAC.with_name("admission-policy.yaml")
+USERS = RBAC.with_name("users.yaml")
 NAMESPACE = "guidedmodel-system"
 ACCOUNT = "guidedmodel-operator"
 START_TIMEOUT_S = 60.0

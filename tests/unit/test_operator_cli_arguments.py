@@ -121,9 +121,6 @@ def test_two_runs_never_share_a_port(tmp_path: Path) -> None:
         ["run", "-f", "x", "--volume", "models"],
         ["run", "-f", "x", "--volume", "models=/no/such/folder"],
         ["run", "-f", "x", "--config-map", "texts"],
-        ["run", "-f", ""],
-        ["validate", "-f", ""],
-        ["render", "-f", "x", ""],
     ],
 )
 def test_wrong_arguments_exit_with_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
@@ -143,8 +140,3 @@ def test_render_prints_what_the_operator_would_apply(capsys: pytest.CaptureFixtu
     pod = objects["Deployment"]["spec"]["template"]["spec"]
     assert [one["name"] for one in pod["containers"]] == ["engine"]
     assert "registry/plugin:1" in [one["image"] for one in pod["initContainers"]]
-
-
-def test_crd_prints_the_file_of_the_repository(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["crd"]) == 0
-    assert capsys.readouterr().out == (ROOT / "manifests/crd/guidedmodels.guidedmodel.io.yaml").read_text()

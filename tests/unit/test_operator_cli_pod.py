@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from guided_operator.cli.local.pod import Container, LocalPod, PodError, StoppedError
-from guided_operator.cli.local.probes import Probe
+from guided_operator.cli.local.pod import Container, LocalPod, PodError, Probe, StoppedError
 from guided_operator.cli.local.process import Process
 from support.sidecar import descendants
 from support.waiting import eventually
@@ -155,19 +154,6 @@ def test_starting_can_be_given_up(mark: str, tmp_path: Path, port: int) -> None:
         pod.start(lambda _: None, is_stopping=lambda: True)
     pod.stop()
     assert not marked(mark)
-
-
-def test_a_dead_container_is_noticed_by_its_liveness_probe(tmp_path: Path, port: int) -> None:
-    healthy = server("one", port)
-    liveness = Probe("/dead", port, period_s=0.0, timeout_s=10, failures=2)
-    pod = LocalPod([Container("one", healthy.command, {}, healthy.startup, None, liveness)], tmp_path)
-    try:
-        pod.start(lambda _: None)
-        pod.check_liveness()
-        with pytest.raises(PodError, match="one is not alive: /dead: 503"):
-            pod.check_liveness()
-    finally:
-        pod.stop()
 
 
 def test_what_ignores_sigterm_is_killed(mark: str, tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ import itertools
 import signal
 import sys
 
-from guided_operator.cli.local.stop import Stop
+from guided_operator.cli.local.run import Stop
 
 
 def wait_with_a_signal(at: int) -> tuple[bool, int]:

@@ -1,16 +1,12 @@
 """The operator's rights: nothing by wildcard, no secrets, nothing inside pods, one Lease."""
 
-from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 
-from guided_operator import rbac
 from guided_operator.kube import kinds
+from support.operator_process import POLICY, RBAC
 
-RBAC = Path(__file__).resolve().parents[2] / "manifests/rbac/operator.yaml"
-NAMESPACED = RBAC.with_name("operator-namespaces.yaml")
 REVISIONS = {"configmaps", "controllerrevisions"}
 MAY_BE_DELETED = REVISIONS | {kind.plural for kind in kinds.WATCHED if kind.pruned}
 
@@ -29,9 +25,8 @@ def granted() -> dict[str, set[str]]:
     return found
 
 
-@pytest.mark.parametrize("file", [RBAC, NAMESPACED])
-def test_nothing_is_granted_by_wildcard_nor_inside_pods_nor_of_secrets(file: Path) -> None:
-    found = [rule for each in yaml.safe_load_all(file.read_text()) for rule in each.get("rules", ())]
+def test_nothing_is_granted_by_wildcard_nor_inside_pods_nor_of_secrets() -> None:
+    found = [rule for each in yaml.safe_load_all(RBAC.read_text()) for rule in each.get("rules", ())]
     assert len(found) > 8
     for rule in found:
         assert not any("*" in each for each in (*rule["apiGroups"], *rule["resources"], *rule["verbs"]))
@@ -39,18 +34,8 @@ def test_nothing_is_granted_by_wildcard_nor_inside_pods_nor_of_secrets(file: Pat
         assert not {"escalate", "bind", "impersonate"} & set(rule["verbs"])
 
 
-@pytest.mark.parametrize(("file", "served"), rbac.FILES.items())
-def test_golden_files_are_what_the_kinds_ask_for(file: Path, served: tuple[str, ...]) -> None:
-    assert (RBAC.parents[2] / file).read_text() == rbac.text(served)
-
-
-@pytest.mark.parametrize("file", [rbac.POLICY_FILE, rbac.USERS_FILE], ids=lambda file: file.stem)
-def test_golden_files_of_the_policy_and_of_users_are_up_to_date(file: Path) -> None:
-    assert (RBAC.parents[2] / file).read_text() == rbac.texts()[file]
-
-
 def test_policy_is_about_every_kind_that_the_operator_writes() -> None:
-    policy = next(yaml.safe_load_all((RBAC.parents[2] / rbac.POLICY_FILE).read_text()))
+    policy = next(yaml.safe_load_all(POLICY.read_text()))
     constraints = policy["spec"]["matchConstraints"]["resourceRules"]
     held = {
         (group, each) for rule in constraints for group in rule["apiGroups"] for each in rule["resources"]
@@ -67,19 +52,6 @@ def test_policy_is_about_every_kind_that_the_operator_writes() -> None:
     own = {("guidedmodel.io", f"guidedmodels/{part}") for part in ("status", "finalizers")}
     assert held == written - own
     assert policy["spec"]["failurePolicy"] == "Fail"
-
-
-def test_list_of_namespaces_has_the_same_rights_there_and_none_elsewhere() -> None:
-    objects = list(yaml.safe_load_all(NAMESPACED.read_text()))
-    assert not [each for each in objects if each["kind"].startswith("Cluster")]
-    models = [
-        each for each in objects if each["kind"] == "Role" and each["metadata"]["name"].endswith("-models")
-    ]
-    assert [each["metadata"]["namespace"] for each in models] == ["team-a", "team-b"]
-    assert all(each["rules"] == rules("ClusterRole") for each in models)
-    bindings = [each for each in objects if each["kind"] == "RoleBinding"]
-    assert len(bindings) == 3
-    assert {each["subjects"][0]["namespace"] for each in bindings} == {"guidedmodel-system"}
 
 
 def test_cluster_wide_rights_are_those_of_the_resource_and_its_children() -> None:

@@ -172,4 +172,4 @@ def test_the_document_holds_the_tables() -> None:
 
 
 def test_every_span_of_a_pass_is_documented() -> None:
-    assert {one.name for one in names.SPANS} == {tracing.RECONCILE, *tracing.STEPS, "{method}"}
+    assert {one.name for one in names.SPANS} == {tracing.RECONCILE, *tracing.STEPS}

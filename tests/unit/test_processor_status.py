@@ -9,7 +9,6 @@ from guided_contract import status
 from guided_contract.config import LogitsProcessorConfig
 from guided_contract.status import PodStatus, ProbeStatus, ProcessorStatus
 from guided_contract.wire import Hello
-from guided_operator.cli.cluster import tree
 from guided_operator.reconcile.report import make_status
 from guided_operator.watch.sidecar_status import Page
 from guided_sidecar.health.heartbeats import EngineState
@@ -106,15 +105,3 @@ def test_of_many_the_worst_are_listed() -> None:
     assert [each["name"] for each in found["worst"]] == [
         *("p00", "p15", "p14", "p13", "p12", "p11", "p10", "p09")
     ]
-
-
-def test_the_tree_names_those_that_sequences_ended_for() -> None:
-    named = reported(told(2, {"ban": 12}))
-    shown: dict[str, Any] = {
-        "metadata": {"name": "m", "generation": 1},
-        "spec": {},
-        "status": {"logitsProcessors": named},
-    }
-    assert "logits processors  sequences ended for ban (12)" in tree.tree(shown, NOW)
-    shown["status"] = {"logitsProcessors": reported(told(2))}
-    assert "logits processors" not in tree.tree(shown, NOW)

@@ -36,9 +36,8 @@ Examples: [manifests/samples](../manifests/samples).
   condition `AuxiliaryResourcesReady`: False while one is refused, or its API is not installed. The pods serve
   without it, so it is no part of `Ready`, and `kubectl wait` and GitOps tools do not wait for it.
 - A status has at most {kib} KiB, however many pods and ranks there are. Patches, named grammars, logits
-  processors, pods and ranks are counted, and the worst few are listed. Where that leaves out pods, or ranks
-  that are missing or disagreed, `kubectl gm status NAME` reads the pods' own
-  [status pages](telemetry.md#health), by the rights to list pods and to get `pods/proxy`.
+  processors, pods and ranks are counted, and the worst few are listed; a pod's own
+  [status page](telemetry.md#health) has the others.
 - Durations are text such as `90s`, `1m30s` or `500ms`; amounts are Kubernetes quantities.
 - In YAML, quote `"On"` and `"Off"`: unquoted they are booleans.
 - A default never changes within an API version, and setting a field to its default is no change

@@ -14,9 +14,6 @@ CHART = ROOT / "charts/guidedmodel"
 # Helm reads no file outside its chart.
 COPIES = {
     ROOT / "manifests/crd/guidedmodels.guidedmodel.io.yaml": CHART / "files/crd.yaml",
-    ROOT / "manifests/rbac/operator.yaml": CHART / "files/rbac.yaml",
-    ROOT / "manifests/rbac/admission-policy.yaml": CHART / "files/admission-policy.yaml",
-    ROOT / "manifests/rbac/users.yaml": CHART / "files/users.yaml",
     ROOT / "manifests/observability/alerts.yaml": CHART / "files/alerts.yaml",
     ROOT / "manifests/observability/dashboard.json": CHART / "files/dashboard.json",
     **{
@@ -66,6 +63,12 @@ def helm(*args: str, kubeconfig: Path | None = None) -> str:
     if done.returncode:
         raise HelmError(done.stderr.strip() or done.stdout.strip())
     return done.stdout
+
+
+def template(namespace: str, *args: str) -> str:
+    """Return what the chart would install."""
+    image = "--set=image.repository=here/guidedmodel"
+    return helm("template", "guidedmodel", str(CHART), f"--namespace={namespace}", image, *args)
 
 
 def install(namespace: str, image: str, kubeconfig: Path | None = None, *extra: str) -> str:

@@ -33,12 +33,6 @@ SPANS: Final = (
     SpanEntry("plan", tracing.RECONCILE, "deciding what there should be"),
     SpanEntry("apply", tracing.RECONCILE, "writing the children that differ"),
     SpanEntry("report", tracing.RECONCILE, "writing status and events that differ"),
-    SpanEntry(
-        "{method}",
-        "the step that made it",
-        "one request to the API server",
-        sorted((tracing.METHOD, tracing.PATH, tracing.STATUS)),
-    ),
 )
 
 
@@ -87,9 +81,8 @@ def tables() -> str:
     parts = (
         *_table(("span", "parent", "covers", "attributes"), spans),
         "",
-        f"A failed span has status ERROR and `{tracing.ERROR_TYPE}`: a pass's reason as in the metrics, or a",
-        f"request's HTTP status. The resource has `service.name` `{tracing.SERVICE}`, `service.instance.id`",
-        "and `k8s.pod.name`.",
+        f"A failed pass has status ERROR and `{tracing.ERROR_TYPE}`, its reason as in the metrics. The",
+        f"resource has `service.name` `{tracing.SERVICE}`, `service.instance.id` and `k8s.pod.name`.",
         "",
         *_table(
             ("metric", "type", "labels", "counts"),

@@ -162,7 +162,7 @@ class ProcessorFactory(ABC, Generic[P]):
     def check(cls, params: P) -> None:
         """Refuse parameters that their types allow and that make no sense together.
 
-        Runs where there is no rank: in `guidedmodel validate` and in the API server. It must load nothing.
+        Runs where there is no rank: in the API server. It must load nothing.
 
         Raises
         ------

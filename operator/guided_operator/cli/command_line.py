@@ -1,64 +1,155 @@
-"""The way into `guidedmodel`: parses, and hands over to whoever carries out the command.
+"""`guidedmodel`, and `kubectl gm`: the commands, their options, and who carries out each."""
 
-Exit status: 0 done, or ready; 1 the pod failed, or a model is not ready, or the output cannot be written;
-2 wrong arguments or manifest, or the cluster does not answer.
-"""
-
-import contextlib
-import errno
-import io
-import os
+import pkgutil
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final, TypeVar
 
-from guided_operator.cli import arguments, completion
+import click
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+_STATUSES: Final = (
+    "Exit status: 0 done, or ready; 1 the pod failed, or a model is not ready, or the output cannot be "
+    "written; 2 wrong arguments or manifest, or the cluster does not answer."
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; `argv` None: the process's own arguments. Return the exit status."""
-    words = list(sys.argv[1:] if argv is None else argv)
-    if words[:1] == [completion.COMMAND]:
-        return _written(completion.answer, words[1:])
-    return _written(arguments.run, words)
-
-
-def complete_for_kubectl() -> int:
-    """Answer what `kubectl gm` is to be completed with: kubectl runs `kubectl_complete-gm` with its words."""
-    return _written(completion.answer, sys.argv[1:])
-
-
-def _written(command: Callable[[Sequence[str]], int], words: Sequence[str]) -> int:
-    """Run a command, and see to what it prints: 1 if that cannot be written."""
-    _take_everything()
+    called = "kubectl gm" if Path(sys.argv[0]).name == "kubectl-gm" else "guidedmodel"
     try:
-        status = command(words)
-        sys.stdout.flush()
-    except OSError as error:
-        # Of a reader that has seen enough there is nothing to tell.
-        if error.errno != errno.EPIPE:
-            with contextlib.suppress(OSError):
-                sys.stderr.write(f"{arguments.program()}: {error}\n")
-        _give_up_what_is_unwritten()
-        return 1
-    return status
+        top.main(argv, prog_name=called)
+    except SystemExit as ended:
+        return int(ended.code or 0)
+    return 0
 
 
-def _take_everything() -> None:
-    """Have `?` written for what the locale cannot write, and nothing where a stream is closed."""
-    for name in ("stdout", "stderr"):
-        stream = getattr(sys, name)
-        if stream is None:
-            setattr(sys, name, io.StringIO())
-        elif isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")
+def _folder(_ctx: click.Context, _option: click.Parameter, values: Sequence[str]) -> dict[str, Path]:
+    """Return the folders of NAME=DIR by name."""
+    found = {}
+    for value in values:
+        name, _, folder = value.partition("=")
+        if not (name and folder):
+            raise click.BadParameter(f"{value!r} is not NAME=DIR")
+        found[name] = Path(folder).resolve()
+        if not found[name].is_dir():
+            raise click.BadParameter(f"there is no folder {found[name]}")
+    return found
 
 
-def _give_up_what_is_unwritten() -> None:
-    """Keep the interpreter, which writes it at its end, from failing once more."""
-    for stream in (sys.stdout, sys.stderr):
-        try:
-            stream.flush()
-        except OSError:
-            nowhere = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(nowhere, stream.fileno())
-            os.close(nowhere)
+def _end_with(where: str, **options: Any) -> None:
+    """Exit with what a function of this package returns; all that it needs is imported for it alone."""
+    sys.exit(pkgutil.resolve_name(f"guided_operator.cli.{where}")(**options))
+
+
+@click.group(epilog=_STATUSES, context_settings={"help_option_names": ["-h", "--help"]})
+def top() -> None:
+    """Serve, check and inspect GuidedModels."""
+
+
+@top.command(short_help="show the state of GuidedModels in the cluster, and what to do next")
+@click.argument("names", nargs=-1, metavar="[NAME]...")
+@click.option("-n", "--namespace", help="namespace; default: the namespace of the context")
+@click.option("-A", "--all-namespaces", is_flag=True, help="GuidedModels in all namespaces")
+@click.option("--context", help="context of the kubeconfig; default: the current context")
+@click.option(
+    "--kubeconfig",
+    type=click.Path(),
+    help="path of the kubeconfig; default: $KUBECONFIG, else ~/.kube/config",
+)
+def status(**options: Any) -> None:
+    """Show the state of GuidedModels in the cluster, and what to do next.
+
+    NAME: names of GuidedModels; default: all in the namespace. Exit status: 0 all are ready, 1 one is not, 2
+    they could not be read.
+    """
+    _end_with("status:main", **options)
+
+
+def _files(command: Command) -> Command:
+    """Add `-f FILE...`: each further word is a file too, as a shell's `-f *.yaml` gives them."""
+    option = click.option(
+        "-f",
+        "--file",
+        "files",
+        required=True,
+        multiple=True,
+        type=click.Path(),
+        metavar="FILE...",
+        help="YAML or JSON file with GuidedModels and the ConfigMaps of their grammars (other objects are "
+        "skipped), or a folder of such files; - reads stdin; may be repeated",
+    )
+    return option(click.argument("more", nargs=-1, type=click.Path(), metavar="")(command))
+
+
+# As the operator's limits.arguments, which a manifest does not say.
+_arguments = click.option(
+    "--arguments",
+    type=click.Choice(["Listed", "Any"]),
+    default="Listed",
+    show_default=True,
+    help="what engine.args and engine.env may hold, as limits.arguments of the operator",
+)
+
+
+@top.command(short_help="check GuidedModel manifests, without a cluster")
+@_files
+@_arguments
+def validate(files: Sequence[str], more: Sequence[str], arguments: str) -> None:
+    """Check GuidedModel manifests, without a cluster.
+
+    Applies all rules of the API server and of the operator. If ConfigMaps are given too, they must hold all
+    named grammars.
+    """
+    _end_with("validate:main", files=[*files, *more], arguments=arguments)
+
+
+@top.command(short_help="print the objects that the operator would create, without a cluster")
+@_files
+@click.option(
+    "--plugin-image",
+    default="guidedmodel:dev",
+    show_default=True,
+    help="image of the operator and plugin",
+)
+@_arguments
+def render(files: Sequence[str], more: Sequence[str], plugin_image: str, arguments: str) -> None:
+    """Print the objects that the operator would create, without a cluster."""
+    _end_with("render:main", files=[*files, *more], plugin_image=plugin_image, arguments=arguments)
+
+
+@top.command(name="run", short_help="serve a GuidedModel on this machine until Ctrl-C")
+@click.option(
+    "-f",
+    "--file",
+    required=True,
+    type=click.Path(),
+    metavar="FILE",
+    help="YAML or JSON file with one GuidedModel and the ConfigMaps of its grammars; - reads stdin",
+)
+@click.option(
+    "--volume",
+    "volumes",
+    multiple=True,
+    callback=_folder,
+    metavar="CLAIM=DIR",
+    help="folder to use as a PersistentVolumeClaim; may be repeated; default: "
+    "$GUIDEDMODEL_HOME/volumes/CLAIM",
+)
+@click.option(
+    "--config-map",
+    "config_maps",
+    multiple=True,
+    callback=_folder,
+    metavar="NAME=DIR",
+    help="folder to use as a ConfigMap of named grammars, one file per key, watched for changes; may be "
+    "repeated; default: the ConfigMaps in the manifest file",
+)
+@click.option("--port", type=click.IntRange(1, 65535), help="port of the OpenAI API; default: 8000 if free")
+@_arguments
+@click.option("--viewer", is_flag=True, help="open a page with the traces (arize-phoenix)")
+def run_locally(**options: Any) -> None:
+    """Serve a GuidedModel on this machine until Ctrl-C."""
+    _end_with("local.run:main", **options)

@@ -74,21 +74,17 @@ def gather(files: Iterable[str]) -> Inputs:
             _read(each, found)
         if len(found.models) + len(found.faults) == before:
             found.faults.append(Fault(file, Problem("manifest", "holds no GuidedModel")))
-    found.faults += _twice(found.models)
     return found
 
 
 def _files(file: str) -> Iterator[str]:
-    folder = Path(file)
-    if file == STDIN or not os.path.isdir(folder):  # noqa: PTH112 - Path's raises where a name is too long
+    if file == STDIN or not os.path.isdir(file):  # noqa: PTH112 - Path's raises where a name is too long
         yield file
         return
-    below = (each for each in sorted(folder.rglob("*")) if each.suffix in _SUFFIXES and each.is_file())
-    yield from (str(each) for each in below if not _is_hidden(each.relative_to(folder)))
-
-
-def _is_hidden(path: Path) -> bool:
-    return any(part.startswith(".") for part in path.parts)
+    for each in sorted(Path(file).rglob("*")):
+        is_hidden = any(part.startswith(".") for part in each.relative_to(file).parts)
+        if each.suffix in _SUFFIXES and each.is_file() and not is_hidden:
+            yield str(each)
 
 
 def _read(file: str, found: Inputs) -> None:
@@ -97,17 +93,14 @@ def _read(file: str, found: Inputs) -> None:
     except ManifestError as error:
         found.faults += [Fault(file, problem) for problem in error.problems]
         return
-    models = [item for item in items if _is_ours(item)]
+    is_alone = sum(map(_is_ours, items)) == 1
     for item in items:
+        where = file if is_alone or not _is_ours(item) else f"{file} ({_name(item)})"
         try:
             if is_config_map(item):
                 found.config_maps.append(config_map(item))
-        except ManifestError as error:
-            found.faults += [Fault(file, problem) for problem in error.problems]
-    for item in models:
-        where = file if len(models) == 1 else f"{file} ({_name(item)})"
-        try:
-            found.models.append(Located(where, parse(item)))
+            elif _is_ours(item):
+                found.models.append(Located(where, parse(item)))
         except ManifestError as error:
             found.faults += [Fault(where, problem) for problem in error.problems]
 
@@ -134,14 +127,3 @@ def _is_ours(item: Any) -> bool:
 def _name(item: Mapping[str, Any]) -> str:
     metadata = item.get("metadata")
     return str(metadata.get("name", "?")) if isinstance(metadata, Mapping) else "?"
-
-
-def _twice(models: Iterable[Located]) -> Iterator[Fault]:
-    """Find a model that stands twice: of two, a cluster would keep the one that came last."""
-    first: dict[tuple[str, str], str] = {}
-    for where, model in models:
-        key = (model.namespace, model.name)
-        if key in first:
-            message = f"{model.namespace}/{model.name} is defined in {first[key]} too"
-            yield Fault(where, Problem("metadata.name", message))
-        first.setdefault(key, where)

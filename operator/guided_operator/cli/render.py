@@ -1,13 +1,12 @@
 """`guidedmodel render`: what the operator would create, for review and GitOps."""
 
-import sys
 from collections.abc import Sequence
 from typing import Any
 
+import click
 import yaml
 
 from guided_operator.api import GuidedModel
-from guided_operator.api.crd import crd_text
 from guided_operator.builders import Site, Sources, cluster_site
 from guided_operator.cli.inputs import gather
 from guided_operator.cli.validate import faults
@@ -24,12 +23,12 @@ def main(files: Sequence[str], plugin_image: str, arguments: Arguments = "Listed
     limits = Limits(arguments=arguments)
     if found := faults(inputs, limits):
         for fault in found:
-            sys.stderr.write(f"{fault}\n")
+            click.echo(fault, err=True)
         return 2
     site = cluster_site(plugin_image)
     for _, model in inputs.models:
         children = rendered(model, site, inputs.sources(model), limits)
-        print(yaml.safe_dump_all(children, sort_keys=False, explicit_start=True), end="")
+        click.echo(yaml.safe_dump_all(children, sort_keys=False, explicit_start=True), nl=False)
     return 0
 
 
@@ -44,9 +43,3 @@ def rendered(
     as_served["metadata"] |= {"uid": "", "generation": 1}
     seen = Observed(Key(model.namespace, model.name), as_served, sources=sources)
     return list(plan(seen, site, limits).children)
-
-
-def print_crd() -> int:
-    """Print the CustomResourceDefinition."""
-    print(crd_text(), end="")
-    return 0

@@ -1,13 +1,13 @@
-"""`guidedmodel validate`: every rule of the API server, of the operator and of factories, without them."""
+"""`guidedmodel validate`: every rule of the API server and of the operator, without them."""
 
-import sys
 from collections.abc import Iterator, Sequence
+
+import click
 
 from guided_operator.api import GuidedModel, Problem
 from guided_operator.api.combinations import facts_of, remarks
 from guided_operator.builders import Sources
 from guided_operator.builders.grammars import merge
-from guided_operator.cli import factories
 from guided_operator.cli.inputs import Fault, Inputs, gather
 from guided_operator.policy.arguments import Arguments
 from guided_operator.policy.installation_limits import Limits
@@ -18,20 +18,17 @@ def main(files: Sequence[str], arguments: Arguments = "Listed") -> int:
     """Name every valid model on stdout; what to know of it, and faults, on stderr; 2 if there is a fault."""
     inputs = gather(files)
     found = faults(inputs, Limits(arguments=arguments))
-    found += [
-        Fault(where, problem) for where, model in inputs.models for problem in factories.problems(model)
-    ]
     unfit = {fault.where for fault in found}
     for where, model in inputs.models:
         if where not in unfit:
-            print(f"{where}: GuidedModel {model.namespace}/{model.name} is valid")
+            click.echo(f"{where}: GuidedModel {model.namespace}/{model.name} is valid")
             for remark in remarks(facts_of(model.spec)):
-                sys.stderr.write(f"{where}: {remark}\n")
+                click.echo(f"{where}: {remark}", err=True)
             if model.spec.autoscaling is not None and "replicas" in model.spec.model_fields_set:
                 overruled = "autoscaling sets it, and each apply of this file resets it: leave it out"
-                sys.stderr.write(f"{where}: spec.replicas: {overruled}\n")
+                click.echo(f"{where}: spec.replicas: {overruled}", err=True)
     for fault in found:
-        sys.stderr.write(f"{fault}\n")
+        click.echo(fault, err=True)
     return 2 if found else 0
 
 

@@ -7,7 +7,6 @@
     |- plan
     |- apply             writes of children
     `- report            the status and events
-        `- {method}      each request to the API server, below the step that made it
 """
 
 from collections.abc import Iterator
@@ -15,7 +14,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Final
 
 from opentelemetry import trace
-from opentelemetry.trace import Span, SpanKind, Status, StatusCode
+from opentelemetry.trace import Span, Status, StatusCode
 
 from guided_operator.kube.queue import Key
 
@@ -27,9 +26,6 @@ MODEL_NAME: Final = "guidedmodel.name"
 MODEL_NAMESPACE: Final = "k8s.namespace.name"
 QUEUE_WAIT: Final = "guidedmodel.queue.wait"
 ERROR_TYPE: Final = "error.type"
-METHOD: Final = "http.request.method"
-PATH: Final = "url.path"
-STATUS: Final = "http.response.status_code"
 
 # What is still queued when the operator ends is sent for so long.
 _FLUSH_MS: Final = 3000
@@ -92,21 +88,3 @@ def failed(span: Span, reason: str, message: str) -> None:
     """Mark a span."""
     span.set_status(Status(StatusCode.ERROR, message))
     span.set_attribute(ERROR_TYPE, reason)
-
-
-def request(method: str, path: str) -> Span | None:
-    """Begin the span of a request to the API server, None where no pass is being traced."""
-    if not trace.get_current_span().is_recording():
-        return None
-    return _tracer.start_span(method, kind=SpanKind.CLIENT, attributes={METHOD: method, PATH: path})
-
-
-def answered(span: Span | None, status: int, fault: BaseException | None = None) -> None:
-    """End the span of a request; status 0: no answer."""
-    if span is None:
-        return
-    if status:
-        span.set_attribute(STATUS, status)
-    if status >= 400 or not status:
-        failed(span, type(fault).__name__ if fault else str(status), "")
-    span.end()

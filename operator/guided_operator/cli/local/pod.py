@@ -1,5 +1,6 @@
 """Runs a pod template's containers as processes of this machine, in a kubelet's order and by its probes."""
 
+import http.client
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -8,7 +9,6 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from guided_operator.builders.literal import passed_on
-from guided_operator.cli.local.probes import Probe
 from guided_operator.cli.local.process import Process, tail
 
 READY_TIMEOUT_S: Final = 300.0  # from the engine's start-up to readiness: grammar workers, the guided probe
@@ -18,15 +18,7 @@ _PROGRESS_S: Final = 10.0
 
 
 class PodError(Exception):
-    """A container did not start, or ended.
-
-    Parameters
-    ----------
-    message
-        Which container, and how.
-    log
-        The end of its log.
-    """
+    """A container did not start, or ended; `log` is the end of its log."""
 
     def __init__(self, message: str, log: str = "") -> None:
         self.log = log
@@ -38,6 +30,45 @@ class StoppedError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
+class Probe:
+    """An HTTP GET that answers 2xx or 3xx when all is well; so many `failures` in a row count as failed."""
+
+    path: str
+    port: int
+    period_s: float
+    timeout_s: float
+    failures: int
+
+    @classmethod
+    def of(cls, probe: Any) -> Self | None:
+        """Return a container's probe (V1Probe or None); kubelet's defaults stand for what is not set."""
+        if probe is None or probe.http_get is None:
+            return None
+        return cls(
+            path=probe.http_get.path or "/",
+            port=int(probe.http_get.port),
+            period_s=float(probe.period_seconds or 10),
+            timeout_s=float(probe.timeout_seconds or 1),
+            failures=int(probe.failure_threshold or 3),
+        )
+
+    def ask(self) -> str:
+        """Return "" if the probe passes, else why not, in one line."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=self.timeout_s)
+        try:
+            connection.request("GET", self.path)
+            response = connection.getresponse()
+            text = response.read(4096).decode(errors="replace")
+        except (OSError, http.client.HTTPException) as error:
+            return f"{self.path}: {error or type(error).__name__}"
+        finally:
+            connection.close()
+        if 200 <= response.status < 400:
+            return ""
+        return f"{self.path}: {response.status} {' '.join(text.split())[:200]}".strip()
+
+
+@dataclass(frozen=True, slots=True)
 class Container:
     """What is run of a container."""
 
@@ -46,7 +77,6 @@ class Container:
     environment: Mapping[str, str]
     startup: Probe | None = None
     readiness: Probe | None = None
-    liveness: Probe | None = None
 
     @classmethod
     def of(cls, container: Any) -> Self:
@@ -63,7 +93,6 @@ class Container:
             environment=dict(_variable(variable) for variable in container.env or ()),
             startup=Probe.of(container.startup_probe),
             readiness=Probe.of(container.readiness_probe),
-            liveness=Probe.of(container.liveness_probe),
         )
 
 
@@ -87,14 +116,8 @@ def containers(template: Any) -> list[Container]:
 class LocalPod:
     """A pod's processes: start, check, stop.
 
-    Parameters
-    ----------
-    plan
-        The containers, in the order of their start.
-    folder
-        The pod's own folder, removed if this process dies; logs are written below it.
-    environment
-        Variables for all containers, on top of this process's own and below the container's.
+    The containers of `plan` start in this order; `folder`, removed if this process dies, has their logs.
+    `environment` stands on top of this process's own and below a container's.
     """
 
     def __init__(
@@ -104,7 +127,6 @@ class LocalPod:
         self._folder = folder
         self._environment = {**os.environ, **(environment or {})}
         self._processes: list[Process] = []
-        self._liveness = {one.name: _Liveness(one.liveness) for one in plan if one.liveness}
 
     @property
     def pids(self) -> dict[str, int]:
@@ -127,7 +149,6 @@ class LocalPod:
         StoppedError
             `is_stopping` became true. Call `stop` also then.
         """
-        wait = _Waiting(self.check, progress, is_stopping)
         for container in self._plan:
             progress(f"{container.name}: starting")
             self._processes.append(
@@ -139,38 +160,56 @@ class LocalPod:
                     folder=self._folder,
                 )
             )
-            if container.startup is not None:
-                log = self.log(container.name)
-                wait.until(container.startup, container.name, "started", container.startup.deadline_s, log)
+            if (probe := container.startup) is not None:
+                self._wait(
+                    container.name, "started", probe, probe.period_s * probe.failures, progress, is_stopping
+                )
         for container in self._plan:
             if container.readiness is not None:
-                wait.until(container.readiness, container.name, "ready", READY_TIMEOUT_S, None)
+                self._wait(
+                    container.name, "ready", container.readiness, READY_TIMEOUT_S, progress, is_stopping
+                )
+
+    def _wait(  # noqa: PLR0913, PLR0917 - what is waited for, and who is told
+        self,
+        name: str,
+        state: str,
+        probe: Probe,
+        timeout_s: float,
+        progress: Callable[[str], None],
+        is_stopping: Callable[[], bool],
+    ) -> None:
+        """Return when the probe passes. How a start goes, the log says; what is not ready says so itself."""
+        started = told = time.monotonic()
+        while reason := probe.ask():
+            self.check()
+            if is_stopping():
+                raise StoppedError
+            now = time.monotonic()
+            if now - started > timeout_s:
+                raise PodError(
+                    f"{name} is not {state} after {now - started:.0f} s: {reason}", tail(self.log(name))
+                )
+            if now - told > _PROGRESS_S:
+                told = now
+                news = tail(self.log(name), 1).strip()[:120] if state == "started" else reason
+                progress(f"{name}: not {state} yet, {now - started:.0f} s  {news}".rstrip())
+            time.sleep(_POLL_S)
+        self.check()
+        progress(f"{name}: {state} after {time.monotonic() - started:.1f} s")
 
     def check(self) -> None:
-        """Look whether all started containers run and live.
+        """Look whether all started containers run.
 
         Raises
         ------
         PodError
-            One ended, or failed its liveness probe as often as the template allows.
+            One ended.
         """
         for process in self._processes:
             status = process.exit_status()
             if status is not None:
                 raise PodError(f"{process.name} ended with status {status}", tail(process.log))
-
-    def check_liveness(self) -> None:
-        """Ask the liveness probes that are due; for a started pod.
-
-        Raises
-        ------
-        PodError
-            One failed as often as the template allows.
-        """
-        for name, liveness in self._liveness.items():
-            reason = liveness.ask(time.monotonic())
-            if reason:
-                raise PodError(f"{name} is not alive: {reason}", tail(self.log(name)))
 
     def stop(self, *, grace_s: float = GRACE_S, is_hurried: Callable[[], bool] = lambda: False) -> None:
         """End everything: engine first, then the sidecar, each by SIGTERM and, past its time, by SIGKILL.
@@ -184,51 +223,3 @@ class LocalPod:
                 if time.monotonic() > deadline or is_hurried():
                     process.kill()
                     break
-
-
-class _Liveness:
-    """Counts one liveness probe's failures in a row."""
-
-    def __init__(self, probe: Probe) -> None:
-        self._probe = probe
-        self._due_s = 0.0
-        self._failed = 0
-
-    def ask(self, now_s: float) -> str:
-        """Return why the container counts as dead, "" while it does not."""
-        if now_s < self._due_s:
-            return ""
-        self._due_s = now_s + self._probe.period_s
-        reason = self._probe.ask()
-        self._failed = self._failed + 1 if reason else 0
-        return reason if self._failed >= self._probe.failures else ""
-
-
-class _Waiting:
-    """Waits for probes, telling how it goes."""
-
-    def __init__(
-        self, check: Callable[[], None], progress: Callable[[str], None], is_stopping: Callable[[], bool]
-    ) -> None:
-        self._check = check
-        self._progress = progress
-        self._is_stopping = is_stopping
-
-    def until(self, probe: Probe, name: str, state: str, timeout_s: float, log: Path | None) -> None:
-        """Return when the probe passes; `log` is where progress is read off (None: the probe's own words)."""
-        started = told = time.monotonic()
-        while reason := probe.ask():
-            self._check()
-            if self._is_stopping():
-                raise StoppedError
-            now = time.monotonic()
-            if now - started > timeout_s:
-                shown = tail(log) if log else ""
-                raise PodError(f"{name} is not {state} after {now - started:.0f} s: {reason}", shown)
-            if now - told > _PROGRESS_S:
-                told = now
-                news = tail(log, 1).strip()[:120] if log else reason
-                self._progress(f"{name}: not {state} yet, {now - started:.0f} s  {news}".rstrip())
-            time.sleep(_POLL_S)
-        self._check()
-        self._progress(f"{name}: {state} after {time.monotonic() - started:.1f} s")

@@ -14,16 +14,7 @@ _GUARD = Path(__file__).with_name("guard.py")
 class Process:
     """A command below its guard (see guard.py), its output in a log. It never outlives its maker.
 
-    Parameters
-    ----------
-    name
-        The container's name.
-    child
-        The running guard.
-    lifeline
-        Write end of the guard's pipe.
-    log
-        Where stdout and stderr go.
+    `child` is the running guard, `lifeline` the write end of its pipe.
     """
 
     def __init__(self, name: str, child: subprocess.Popen[bytes], lifeline: int, log: Path) -> None:

@@ -2,23 +2,23 @@
 
 import contextlib
 import json
+import signal
 import sys
 import tempfile
 import time
 import webbrowser
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from types import FrameType
+from typing import Final, Self
+
+import click
 
 from guided_operator.api import GuidedModel, Manifest, ManifestError, read
 from guided_operator.cli.inputs import text_of
-from guided_operator.cli.local import viewer
-from guided_operator.cli.local.collector import Collector
 from guided_operator.cli.local.pod import LocalPod, PodError, StoppedError, containers
 from guided_operator.cli.local.site import PortTakenError, lay_out, local_site
-from guided_operator.cli.local.stop import Stop
-from guided_operator.cli.local.traces import TraceBook, tree
+from guided_operator.cli.local.traces import Collector, TraceBook, tree
 from guided_operator.cli.local.viewer import Viewer, ViewerError
 from guided_operator.policy.arguments import Arguments, check
 
@@ -32,34 +32,82 @@ _EXAMPLE_SCHEMA: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class RunOptions:
-    """What the command line says besides the manifest."""
+class Stop:
+    """Counts signals to stop while it is entered: the first ends the pod in order, the second kills it.
 
-    volumes: Mapping[str, Path]
-    config_maps: Mapping[str, Path]
-    port: int | None = None
-    viewer: bool = False
+    The handler takes no lock (an Event has one): it runs in the main thread, between any two of its steps, so
+    that it would wait for ever for a lock that this thread holds.
+    """
+
+    def __init__(self) -> None:
+        self._asked = 0
+
+    def __enter__(self) -> Self:
+        numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        self._before = [(number, signal.signal(number, self._count)) for number in numbers]
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        for number, handler in self._before:
+            signal.signal(number, handler)
+
+    def _count(self, _number: int, _frame: FrameType | None) -> None:
+        self._asked += 1
+
+    def is_asked(self) -> bool:
+        """Return whether the pod is to end."""
+        return self._asked > 0
+
+    def is_hurried(self) -> bool:
+        """Return whether it is to end at once."""
+        return self._asked > 1
+
+    def wait(self, timeout_s: float) -> bool:
+        """Sleep; return whether it was asked for by then. A request does not end the sleep."""
+        if not self.is_asked():
+            time.sleep(timeout_s)
+        return self.is_asked()
 
 
 def main(  # noqa: PLR0913 - what the command line has
     file: str,
-    volumes: Iterable[tuple[str, Path]],
-    config_maps: Iterable[tuple[str, Path]],
+    volumes: Mapping[str, Path],
+    config_maps: Mapping[str, Path],
     port: int | None,
     arguments: Arguments = "Listed",
     *,
     viewer: bool,
 ) -> int:
-    """Carry out the command; 2: the manifest, the port or the viewer will not do."""
-    chosen = RunOptions(volumes=dict(volumes), config_maps=dict(config_maps), port=port, viewer=viewer)
+    """Serve until SIGINT, SIGTERM or SIGHUP.
+
+    Every process and file of the pod is gone when this returns, or when this process is killed. Return 0 when
+    it was stopped, 1 if the pod failed, 2 if the manifest, the port or the viewer will not do.
+    """
     try:
-        return run(_checked(read(text_of(file)), arguments), chosen)
+        manifest = _checked(read(text_of(file)), arguments)
+        page = Viewer() if viewer else None
+        with contextlib.ExitStack() as stack:
+            stop = stack.enter_context(Stop())
+            folder = Path(
+                stack.enter_context(
+                    tempfile.TemporaryDirectory(prefix="guidedmodel-", ignore_cleanup_errors=True)
+                )
+            )
+            book = TraceBook()
+            collector = Collector(book, page.take) if page else Collector(book)
+            stack.callback(collector.close)
+            site = local_site(folder, volumes=volumes, port=port, otlp_endpoint=collector.endpoint)
+            plan = containers(lay_out(manifest, site, config_maps))
+            if page:
+                plan.insert(0, page.container(folder))
+            pod = LocalPod(plan, folder, environment=_EXPORT_SOON)
+            url = f"http://{site.bind_host}:{site.ports.engine}"
+            return _serve(pod, stop, book, _greeting(manifest.model, url), page)
     except ManifestError as error:
         for problem in error.problems:
-            sys.stderr.write(f"{file}: {problem}\n")
-    except (PortTakenError, ViewerError) as error:
-        sys.stderr.write(f"guidedmodel: {error}\n")
+            click.echo(f"{file}: {problem}", err=True)
+    except (PodError, PortTakenError, ViewerError) as error:
+        click.echo(f"guidedmodel: {error}", err=True)
     return 2
 
 
@@ -69,83 +117,31 @@ def _checked(manifest: Manifest, arguments: Arguments) -> Manifest:
     return manifest
 
 
-def run(manifest: Manifest, options: RunOptions) -> int:
-    """Serve until SIGINT, SIGTERM or SIGHUP; return 0 then, and 1 if the pod failed.
-
-    Every process and file of the pod is gone when this returns, or when this process is killed.
-
-    Raises
-    ------
-    ManifestError
-        The model's folder, or a grammar's text, does not exist.
-    ViewerError
-        A viewer is asked for and not installed.
-    """
-    gm = manifest.model
-    program = viewer.find() if options.viewer else None
-    book = TraceBook()
-    with contextlib.ExitStack() as stack:
-        stop = stack.enter_context(Stop())
-        folder = Path(stack.enter_context(_folder()))
-        page = None
-        if program is not None:
-            page = Viewer.start(program, folder, gm.name)
-            stack.callback(page.stop)
-        collector = Collector(book) if page is None else Collector(book, page.take)
-        stack.callback(collector.close)
-        site = local_site(
-            folder, volumes=options.volumes, port=options.port, otlp_endpoint=collector.endpoint
-        )
-        plan = containers(lay_out(manifest, site, options.config_maps))
-        pod = LocalPod(plan, folder, environment=_EXPORT_SOON)
-        return _serve(pod, stop, book, _greeting(gm, f"http://{site.bind_host}:{site.ports.engine}"), page)
-
-
-def _folder() -> tempfile.TemporaryDirectory[str]:
-    return tempfile.TemporaryDirectory(prefix="guidedmodel-", ignore_cleanup_errors=True)
-
-
 def _serve(pod: LocalPod, stop: Stop, book: TraceBook, greeting: str, page: Viewer | None) -> int:
     started = time.monotonic()
     try:
-        pod.start(_say, is_stopping=stop.is_asked)
-        _say(f"ready after {time.monotonic() - started:.1f} s")
-        _say(greeting)
-        if page is not None:
-            _show(page)
+        pod.start(click.echo, is_stopping=stop.is_asked)
+        click.echo(f"ready after {time.monotonic() - started:.1f} s\n{greeting}")
+        if page:
+            click.echo(f"traces at {page.url}")
+            if sys.stdout.isatty():
+                webbrowser.open(page.url)
         while not stop.wait(_TICK_S):
             pod.check()
-            pod.check_liveness()
             for spans in book.ripe(time.monotonic()):
-                _say(f"{tree(spans)}\n")  # the empty line ends it, for whoever reads our output
+                click.echo(f"{tree(spans)}\n")  # the empty line ends it, for whoever reads our output
     except PodError as error:
-        sys.stderr.write(f"guidedmodel: {error}\n")
+        click.echo(f"guidedmodel: {error}", err=True)
         if error.log:
-            sys.stderr.write(f"The end of its log:\n{error.log}\n")
+            click.echo(f"The end of its log:\n{error.log}", err=True)
         return 1
     except StoppedError:
         return 0
     finally:
         if stop.is_asked():
-            _say("stopping")
+            click.echo("stopping")
         pod.stop(is_hurried=stop.is_hurried)
     return 0
-
-
-def _show(page: Viewer) -> None:
-    """Name the page, and open it where somebody looks on."""
-    try:
-        page.wait_ready()
-    except ViewerError as error:
-        _say(f"guidedmodel: {error}")  # the model is served all the same
-        return
-    _say(f"traces at {page.url}")
-    if sys.stdout.isatty():
-        webbrowser.open(page.url)
-
-
-def _say(text: str) -> None:
-    print(text, flush=True)
 
 
 def _greeting(gm: GuidedModel, url: str) -> str:

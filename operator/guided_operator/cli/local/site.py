@@ -15,9 +15,8 @@ from guided_operator.api import GuidedModel, Manifest, ManifestError, Problem
 from guided_operator.builders import Site, render
 from guided_operator.builders.source import parse_source
 
-ENV_HOME: Final = (
-    "GUIDEDMODEL_HOME"  # folder of what belongs to this program; default: in the user's data folder
-)
+ENV_HOME: Final = "GUIDEDMODEL_HOME"  # folder of what belongs to this program
+_HOME: Final = "~/.local/share/guidedmodel"
 _LOOPBACK: Final = "127.0.0.1"
 _CONFIG_FILE: Final = "config.json"
 _GRAMMARS: Final = "named-grammars"
@@ -32,28 +31,16 @@ class PortTakenError(Exception):
 
 def volumes_folder() -> Path:
     """Return the folder that holds a folder for each claim that --volume does not name."""
-    home = os.environ.get(ENV_HOME)
-    if home:
-        return Path(home, "volumes")
-    data = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local/share"
-    return Path(data, "guidedmodel", "volumes")
+    return Path(os.environ.get(ENV_HOME) or _HOME).expanduser() / "volumes"
 
 
 def local_site(
     folder: Path, *, volumes: Mapping[str, Path], port: int | None, otlp_endpoint: str | None
 ) -> Site:
-    """Return a site below `folder` with ports that are free now.
+    """Return a site below `folder`, whose path must be short (sockets lie below it), with free ports.
 
-    Parameters
-    ----------
-    folder
-        A new folder of this pod's own; its path must be short, since sockets lie below it.
-    volumes
-        Folders of claims, by claim; others are looked for in `volumes_folder()`.
-    port
-        The engine's port; None: 8000, or another if that is taken.
-    otlp_endpoint
-        Where traces go; None: as the resource says.
+    Claims that `volumes` does not name are looked for in `volumes_folder()`. `port` None: 8000, or another if
+    that is taken. `otlp_endpoint` None: as the resource says.
 
     Raises
     ------

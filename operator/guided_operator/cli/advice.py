@@ -1,18 +1,15 @@
-"""What to do next: for every reason of a condition, and every code of a failure, one action.
+"""What to do next: for every reason of a condition one action.
 
 Every reason that the operator or a sidecar can give stands here; a test reads them from the source. None:
-nothing is to be done. For kubectl `{gm}` becomes the resource, `{pods}` what selects its pods, `{container}`
-the container that the reason is about.
+nothing is to be done. For kubectl `{gm}` becomes the resource, `{pods}` what selects its pods.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from guided_contract import names
-from guided_contract.errors import ErrorCode
 from guided_contract.status import NotReadyReason
 
-_EVERY_CONTAINER: Final = "--all-containers --ignore-errors"  # one that never ended has no earlier log
 _LOGS: Final = "kubectl logs {pods} --all-containers --tail=50"
 _DESCRIBE: Final = "kubectl describe pods {pods}"
 _FIX_CONFIG: Final = "create the Secret or ConfigMap in the message"
@@ -48,14 +45,17 @@ REASONS: Final[Mapping[str, str | None]] = {
     "RunContainerError": f"see what the container runtime says: {_DESCRIBE}",
     "ContainerCreating": f"see which image or volume the pod is waiting for: {_DESCRIBE}",
     "EngineStarting": "wait: the engine downloads and loads its model, for at most probes.startupTimeout",
-    "OutOfMemory": "raise spec.resources.limits.memory, or lower engine.maxModelLen or maxNumSeqs",
+    "OutOfMemory": "raise the limit of the container in the message: spec.resources.limits.memory (or lower "
+    "engine.maxModelLen or maxNumSeqs), or sidecar.resources.limits.memory (or lower "
+    "guidedDecoding.compile.memory)",
     "ModelDownloadFailed": "see the last output in the message, then correct model.uri, "
     "the token (model.authSecretKeyRef), the network path to the Hugging Face hub or storage.hub",
     "RefusedAtStart": "change the setting that vLLM names at the end of the message, or the model",
     "PluginIncompatible": "set engine.image to a supported vLLM, or guidedDecoding.placement to Scheduler",
     "Paused": "to resume the rollout, set rollout.paused to false",
     "RolledBack": None,
-    "ContainerCrashed": "see its last output: kubectl logs {container} --previous --tail=50",
+    "ContainerCrashed": "see the last output of the pod and container in the message: kubectl logs {pods} "
+    "--all-containers --ignore-errors --previous --tail=50",
     # Available
     "SomePodsReady": None,
     "NoReadyPods": f"see what the pods are waiting for: {_DESCRIBE}; {_LOGS}",
@@ -93,56 +93,6 @@ REASONS: Final[Mapping[str, str | None]] = {
     "Configured": None,
 }
 
-# What to do instead where the reason is about this container.
-_OF_CONTAINER: Final[Mapping[tuple[str, str], str]] = {
-    ("OutOfMemory", names.SIDECAR_CONTAINER): "raise sidecar.resources.limits.memory, or lower "
-    "guidedDecoding.compile.memory",
-}
-
-CODES: Final[Mapping[str, str]] = {
-    ErrorCode.GRAMMAR_INVALID: "the client must correct its schema, regex or grammar",
-    ErrorCode.GRAMMAR_TOO_LARGE: "the client must send a smaller grammar, or raise "
-    "guidedDecoding.compile.maxSchemaSize or maxDepth",
-    ErrorCode.GRAMMAR_UNSUPPORTED: "the client must not use this keyword; docs/json-schema.md "
-    "lists those that are supported",
-    ErrorCode.GRAMMAR_DEAD_END: "the client must correct its grammar: it reaches a state where no "
-    "token is allowed",
-    ErrorCode.GRAMMAR_SLOW: "the client must simplify its grammar",
-    ErrorCode.GRAMMAR_COMPILE_TIMEOUT: "the client must simplify its grammar, or raise "
-    "guidedDecoding.compile.timeout",
-    ErrorCode.GRAMMAR_COMPILE_CRASHED: "stop sending the grammar, and report it: it crashes the "
-    "grammar library",
-    ErrorCode.GRAMMAR_COMPILE_MEMORY: "the client must simplify its grammar, or raise "
-    "guidedDecoding.compile.memory",
-    ErrorCode.GRAMMAR_LOAD_FAILED: "see the engine's log for the ranks' errors",
-    ErrorCode.GRAMMAR_SERVICE_EXHAUSTED: "see the sidecar's log for what kills workers between "
-    "compiles, or raise sidecar.restart",
-    ErrorCode.GRAMMAR_SERVICE_UNAVAILABLE: "see the sidecar's log for why it does not answer",
-    ErrorCode.GRAMMAR_RANKS_NOT_READY: "wait: clients are told to retry",
-    ErrorCode.GRAMMAR_TOKENIZERS_DIFFER: "see the message of the condition GuidedDecoding",
-    ErrorCode.GRAMMAR_RANK_GONE: "see the engine's log for why a rank ended",
-    ErrorCode.GRAMMAR_RANK_LATE: "give the engine more CPU: a rank did not load the grammar in time",
-    ErrorCode.GRAMMAR_STORAGE_FULL: "raise sidecar.resources.limits.memory",
-    ErrorCode.GRAMMAR_UNKNOWN: "the client must use a name in guidedDecoding.grammars",
-    ErrorCode.REQUEST_RESERVED_ARGUMENT: "the client must not send reserved keys in vllm_xargs",
-    ErrorCode.REQUEST_INVALID: "the client must send what the error's message asks for",
-    ErrorCode.REQUEST_NOT_ADMITTED: "the client must use a route that docs/routes.md lists as served",
-    ErrorCode.REQUEST_UNKNOWN_CONSTRAINT: "the client must use the parameter that the error message names",
-    ErrorCode.SEQUENCE_DEAD_END: "report the grammar: the check before it was loaded did not find "
-    "the dead end",
-    ErrorCode.SEQUENCE_TOKEN_REJECTED: "report the grammar with the engine's log",
-    ErrorCode.SEQUENCE_MATCHER_FAILED: "report the grammar with the engine's log",
-    ErrorCode.SEQUENCE_SLOW: "the client must simplify its grammar: it can be read in many ways, ever more "
-    "with each token",
-    ErrorCode.SEQUENCE_PROCESSOR_FAILED: "correct the logits processor; its exception is in the engine's log",
-    ErrorCode.SEQUENCE_PROCESSOR_NO_TOKEN: "let the logits processors forbid less, or penalise instead: the "
-    "engine's log names them",
-    ErrorCode.SEQUENCE_PROCESSOR_SLOW: "make the logits processor faster, or raise its timeBudget",
-    ErrorCode.RANKS_DESYNCHRONIZED: "report it with the logs of all containers of the pod",
-    ErrorCode.ENGINE_DEAD: "see the engine's log for which of its processes ended, and why",
-    "guided_probe_failed": "see the engine's log for what it answered; the probe is repeated",
-}
-
 _UNSEEN: Final = (
     "no operator has seen it: check that one runs and watches namespace {namespace}: "
     "kubectl get pods -A -l app.kubernetes.io/name=guidedmodel-operator"
@@ -177,19 +127,9 @@ def steps(model: Mapping[str, Any]) -> list[str]:
     pods = f"-n {namespace} -l {names.LABEL_NAME}={name}"
     found = [_BEHIND] if status.get("observedGeneration", 0) < metadata.get("generation", 0) else []
     for reason in reasons:
-        pod, container = _failed(status, reason)
-        where = f"-n {namespace} {pod} -c {container}" if container else f"{pods} {_EVERY_CONTAINER}"
-        text = _OF_CONTAINER.get((reason, container)) or REASONS.get(reason) or _UNKNOWN.format(reason=reason)
-        found.append(text.replace("{gm}", gm).replace("{pods}", pods).replace("{container}", where))
+        text = REASONS.get(reason) or _UNKNOWN.format(reason=reason)
+        found.append(text.replace("{gm}", gm).replace("{pods}", pods))
     return list(dict.fromkeys(found))
-
-
-def _failed(status: Mapping[str, Any], reason: str) -> tuple[str, str]:
-    """Return the first pod of the current revision that has the reason, and which container it is about."""
-    for pod in (status.get("pods") or {}).get("worst") or ():
-        if (pod.get("reason"), pod.get("revision")) == (reason, status.get("revision")):
-            return pod.get("name", ""), pod.get("container", "")
-    return "", ""
 
 
 def _reasons(conditions: Iterable[Mapping[str, Any]]) -> Iterator[str]:

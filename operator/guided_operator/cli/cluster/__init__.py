@@ -1,1 +1,0 @@
-"""What the command line tells of a cluster: `guidedmodel status`."""
