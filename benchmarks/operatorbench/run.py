@@ -112,7 +112,7 @@ def _converge(wanted: Wanted, stage: Stage, process: Process) -> Converged:
     cpu_s = used.cpu_s()
     controller.settle(process, _SETTLE_S)  # what it still asks for counts too
     entries = audit.entries()
-    made = sorted(each.went.timestamp() for each in entries if each.verb == "create" and each.code == 201)
+    made = sorted(each.went.timestamp() for each in entries if each.code == 201)
     expected = wanted.count * len(controller.children())
     if len(made) != expected:
         raise RuntimeError(f"{len(made)} children were made instead of {expected}")

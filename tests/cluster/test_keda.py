@@ -110,7 +110,7 @@ def test_scale_by_keda_to_none_and_back(
         told = {each["type"]: each["status"] for each in scaled_object["status"]["conditions"]}
         assert told["Ready"] == told["Active"] == "True"
         writes = [entry for entry in audit.writes() if entry.namespace == namespace]
-        assert [entry.verb for entry in writes if entry.resource == "scaledobjects"] == ["create"], (
+        assert [entry.code for entry in writes if entry.resource == "scaledobjects"] == [201], (
             "what KEDA adds to the ScaledObject is left alone"
         )
         assert not [entry for entry in writes if entry.resource == "guidedmodels"], (

@@ -93,7 +93,7 @@ def test_idle_no_write_at_rest_nor_on_restart(api_server: Cluster, namespace: st
         eventually(looked_at, timeout_s=60 + MODELS / 5, what="all have been looked at")
         # Controllers and the scheduler take their time to say what they have to say of the children.
         resting = eventually(lambda: rested(api_server), timeout_s=60 + MODELS / 5, what="it comes to rest")
-        assert len([entry for entry in begun.writes() if entry.verb == "create"]) > 6 * MODELS
+        assert len([entry for entry in begun.writes() if entry.code == 201]) > 6 * MODELS
         renewals = [entry for entry in resting.entries() if entry.resource == "leases"]
         assert 1 <= len(renewals) <= REST_S
         passes = first.figure("guidedmodel_operator_reconcile_seconds_count")

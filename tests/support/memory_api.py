@@ -9,7 +9,6 @@ from typing import Any
 from guided_operator.kube.api_errors import (
     AlreadyExists,
     ApiError,
-    ObjectInvalid,
     ObjectNotFound,
     WriteConflict,
 )
@@ -66,8 +65,15 @@ class MemoryApi:
     async def patch(self, path: str, body: Any, *, kind: PatchType, timeout_s: float = 1) -> Object:
         del timeout_s
         self._fail()
-        if path not in self.objects:
+        if path not in self.objects and kind != "apply":
             raise ObjectNotFound(f"{path} not found", status=404)
+        if path not in self.objects:
+            if "uid" in body["metadata"]:
+                raise WriteConflict("uid mismatch", status=409)
+            self.writes.append((kind, path))
+            self._applied[path] = body
+            given = {"uid": f"uid-{path}", "generation": 1}
+            return self._store(path, {**body, "metadata": {**given, **body["metadata"]}})
         self.writes.append((kind, path))
         if kind == "json":
             return self._store(path, self.objects[path])
@@ -76,7 +82,7 @@ class MemoryApi:
             raise WriteConflict("somebody else wrote", status=409)
         uid = self.objects[path]["metadata"].get("uid")
         if body["metadata"].get("uid", uid) != uid:
-            raise ObjectInvalid("metadata.uid: field is immutable", status=422)
+            raise WriteConflict("metadata.uid: Invalid value: field is immutable", status=422)
         kept = self.objects[path]
         if kind == "apply":
             kept = without(kept, self._applied.get(path, {}), body)

@@ -5,7 +5,7 @@
     ApiError
     |- ObjectNotFound         404
     |- AlreadyExists          409 on create
-    |- WriteConflict          409 otherwise: a stale resourceVersion, a field owned by another manager
+    |- WriteConflict          409 otherwise: a stale resourceVersion, another object of that name by now (422)
     |- AccessForbidden        401, 403
     |- ObjectInvalid          400, 413, 422, more than etcd takes: retrying the same bytes cannot help
     |- WatchExpired           410: list again
@@ -82,6 +82,8 @@ class ServerUnavailable(ApiError):  # noqa: N818 - named as Kubernetes names the
     """No answer, an overloaded server or a server fault; `retry_after_s` where the server said when."""
 
 
+# What an object says that was made anew since it was read, where a write names the uid of the former.
+_ANOTHER_OBJECT: Final = "metadata.uid: Invalid value"
 _ETCDS_LIMIT: Final = "etcdserver: request is too large"  # the API server calls it a fault of its own
 _BY_STATUS: Final[Mapping[int, type[ApiError]]] = {
     400: ObjectInvalid,
@@ -109,6 +111,8 @@ def error_of(status: int, body: bytes, retry_after: str | None = None) -> ApiErr
     retry_after_s = float(retry_after) if retry_after and retry_after.isdigit() else None
     if status == 409 and isinstance(answer, dict) and answer.get("reason") == "AlreadyExists":
         return AlreadyExists(message, status=status)
+    if _ANOTHER_OBJECT in message:
+        return WriteConflict(message, status=status)
     if _ETCDS_LIMIT in message:
         return ObjectInvalid(message, status=status)
     return _BY_STATUS.get(status, ServerUnavailable)(message, status=status, retry_after_s=retry_after_s)

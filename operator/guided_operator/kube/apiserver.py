@@ -62,7 +62,7 @@ class Api(Protocol):
     async def patch(
         self, path: str, body: Any, *, kind: PatchType, timeout_s: float = REQUEST_TIMEOUT_S
     ) -> Object:
-        """Change the object at `path`, and return it as stored; `apply` is forced server-side apply."""
+        """Change the object at `path`, and return it as stored; `apply`: forced, server-side, or make it."""
 
     async def delete(self, path: str, *, uid: str, timeout_s: float = REQUEST_TIMEOUT_S) -> None:
         """Delete exactly the object with this uid at `path`."""
@@ -128,12 +128,8 @@ class ApiServer:
     async def create(self, path: str, body: Object, *, timeout_s: float = REQUEST_TIMEOUT_S) -> Object:
         """Create the object in the collection at `path`, and return it as stored."""
         params = {"fieldManager": FIELD_MANAGER}
-        # A revision as YAML, which the server turns into JSON of its own writing. It keeps the bytes of a
-        # ControllerRevision's data as they come and compares them on every later write; JSON written
-        # otherwise than Go writes it would make that object unchangeable, even its labels.
-        as_it_comes = body.get("kind") != "ControllerRevision"
-        headers = {"Content-Type": "application/json" if as_it_comes else "application/yaml"}
-        text = msgspec.json.encode(body) if as_it_comes else as_yaml(body).encode()
+        headers = {"Content-Type": "application/json"}
+        text = msgspec.json.encode(body)
         return await self._request(
             "POST", path, params=params, body=text, headers=headers, timeout_s=timeout_s
         )
@@ -141,7 +137,7 @@ class ApiServer:
     async def patch(
         self, path: str, body: Any, *, kind: PatchType, timeout_s: float = REQUEST_TIMEOUT_S
     ) -> Object:
-        """Change the object at `path`, and return it as stored; `apply` is forced server-side apply."""
+        """Change the object at `path`, and return it as stored; `apply`: forced, server-side, or make it."""
         params = {"fieldManager": FIELD_MANAGER}
         if kind == "apply":
             params["force"] = "true"

@@ -11,14 +11,14 @@ from guided_contract import names
 from guided_operator.kube import kinds
 from guided_operator.kube.api_errors import (
     AccessForbidden,
-    AlreadyExists,
     ApiError,
     ObjectInvalid,
     ObjectNotFound,
 )
-from guided_operator.kube.apiserver import FIELD_MANAGER, Api, Object
+from guided_operator.kube.apiserver import Api, Object
 from guided_operator.kube.diff import differences, digest
 from guided_operator.kube.kinds import Kind, is_owned
+from guided_operator.kube.queue import Key
 from guided_operator.reconcile.observe import Observed
 from guided_operator.reconcile.plan import Plan
 from guided_operator.reconcile.rollout import rollover
@@ -84,9 +84,12 @@ class Applier:
         self._api = api
         self._tell = tell
         self._clock = clock
-        self._refused: dict[str, list[float]] = {}  # by path, when the account's rights were refused
-        self._unsettled: dict[str, tuple[str, tuple[str, ...]]] = {}
+        self._known: dict[Key, _Known] = {}
         self.unsettled = 0
+
+    def forget(self, key: Key) -> None:
+        """Note that a model is gone."""
+        self._known.pop(key, None)
 
     async def apply(self, observed: Observed, plan: Plan) -> Outcome:
         """Create, repair and prune, in the plan's order; a child that is refused keeps no other from it.
@@ -102,6 +105,7 @@ class Applier:
         live: dict[tuple[str, str], Object] = {}
         if kinds.REVISION.name in observed.blind:
             return Outcome()  # what pods are to be made of is not known, and they must not be made anew
+        known = self._known.setdefault(observed.key, _Known())
         faults: list[Fault] = []
         turning = False
         for wanted in plan.children:
@@ -111,7 +115,7 @@ class Applier:
             if kind in kinds.WORKLOADS and _pods_lack(faults):
                 continue
             seen = observed.child(kind, name)
-            written = await self._tried(kind, seen, wanted, observed.uid)
+            written = await self._tried(known, kind, seen, wanted, observed.uid)
             if isinstance(written, Fault):
                 faults.append(written)
                 continue
@@ -119,40 +123,33 @@ class Applier:
                 self._tell(kind, written)
                 live[kind.name, name] = kind.project(written)
             turning |= rollover.is_held(written or seen, wanted)
-        faults += await self._prune(observed, plan, revisions=not _pods_lack(faults))
+        faults += await self._prune(known, observed, plan, revisions=not _pods_lack(faults))
         for fault in faults:
             if fault.doubtful is not None:
                 raise fault.doubtful
         return Outcome(tuple(faults), live, turning)
 
     async def _tried(
-        self, kind: Kind, seen: Object | None, wanted: Object, owner_uid: str
+        self, known: "_Known", kind: Kind, seen: Object | None, wanted: Object, owner_uid: str
     ) -> Object | Fault | None:
-        """Make one child as wanted; return it if it was written or read anew, or why it is refused."""
+        """Make one child as wanted; return it if it was written, or why it is refused."""
         name, path = wanted["metadata"]["name"], _path(kind, wanted)
         try:
-            written = await self._settle(kind, seen, wanted, owner_uid)
+            written = await self._settle(known, kind, seen, wanted, owner_uid)
         except NameConflictError:
             message = f"{kind.name} {name} exists and does not belong to this GuidedModel"
             return Fault("NameConflict", message, kind.auxiliary)
         except ApiError as error:
-            return self._fault(error, kind, name, path, auxiliary=kind.auxiliary)
-        self._refused.pop(path, None)
+            return self._fault(known, error, kind, path, auxiliary=kind.auxiliary)
+        known.refused.pop(path, None)
         return written
 
-    def _fault(self, error: ApiError, kind: Kind, name: str, path: str, *, auxiliary: bool) -> Fault:
-        fault = _refusal(error, kind, name, auxiliary=auxiliary)
+    def _fault(self, known: "_Known", error: ApiError, kind: Kind, path: str, *, auxiliary: bool) -> Fault:
+        fault = _refusal(error, kind, path.rpartition("/")[2], auxiliary=auxiliary)
         if error.is_lasting or (auxiliary and not isinstance(error, AccessForbidden)):
             return fault
-        return replace(fault, doubtful=error) if self._is_young(path) else fault
-
-    def _is_young(self, path: str) -> bool:
-        """Note a refusal that may be over in a moment, and return whether it has not lasted yet."""
-        now_s = self._clock()
-        since = self._refused.setdefault(path, [])
-        since.append(now_s)
-        del since[1:-MOST_DOUBTED]
-        return len(since) < MOST_DOUBTED or now_s - since[0] < DOUBTED_S
+        is_young = known.is_young(path, self._clock())
+        return replace(fault, doubtful=error) if is_young else fault
 
     async def _is_known(self, seen: Object) -> bool:
         if not rollover.is_paused(seen):
@@ -161,52 +158,39 @@ class Applier:
         path = kinds.api_path("apps/v1", kinds.REPLICA_SETS, seen["metadata"]["namespace"])
         return rollover.is_known(seen, (await self._api.read(path, params=labelled))["items"])
 
-    async def _settle(self, kind: Kind, seen: Object | None, wanted: Object, owner_uid: str) -> Object | None:
-        """Make one child as wanted; return it as stored if it was written or read anew."""
-        marked = _marked(wanted)
+    async def _settle(
+        self, known: "_Known", kind: Kind, seen: Object | None, wanted: Object, owner_uid: str
+    ) -> Object | None:
+        """Make one child as wanted; return it as stored if it was written."""
+        path = _path(kind, wanted)
+        if seen is None:  # it is not there, or the cache lags, or it lacks our label
+            with contextlib.suppress(ObjectNotFound):
+                seen = kind.project(await self._api.read(path))
         if seen is None:
-            try:
-                return await self._api.create(kind.path(wanted["metadata"]["namespace"]), marked)
-            except AlreadyExists:  # the reflector has not seen it yet, or it lost our label
-                seen = kind.project(await self._api.read(_path(kind, wanted)))
+            return await self._write(known, path, _marked(wanted))
         if not is_owned(seen, owner_uid):
             raise NameConflictError
-        if "deletionTimestamp" in seen["metadata"] or self._is_settled(seen, kind.compared(marked)):
+        marked = kind.compared(_marked(wanted))
+        if "deletionTimestamp" in seen["metadata"] or known.is_settled(path, marked, seen):
             return None
         if kind is kinds.DEPLOYMENT and rollover.is_turn(seen, wanted) and not await self._is_known(seen):
             wanted = rollover.paused(wanted)
-            marked = _marked(wanted)
-            if self._is_settled(seen, marked):
+            if known.is_settled(path, _marked(wanted), seen):
                 return None
-        path = _path(kind, wanted)
-        if _scales(seen, wanted):
-            with contextlib.suppress(ObjectInvalid):  # another object by now: the long way looks first
-                return await self._api.patch(path, _replicas_alone(seen, marked), kind="merge")
-        return await self._update(path, marked, owner_uid)
+        return await self._write(known, path, _marked(wanted, seen["metadata"]["uid"]))
 
-    def _is_settled(self, seen: Object, marked: Object) -> bool:
-        missing = tuple(differences(marked, seen))
-        if not missing:
-            self._unsettled.pop(seen["metadata"]["uid"], None)
-            return True
-        return self._unsettled.get(seen["metadata"]["uid"]) == (_mark_of(marked), missing)
-
-    async def _update(self, path: str, marked: Object, owner_uid: str) -> Object:
-        fresh = await self._api.read(path)  # the cache may lag: never write over what is not ours
-        if not is_owned(fresh, owner_uid):
-            raise NameConflictError
-        adoption = _adopt_created_fields(fresh)
-        if adoption:
-            await self._api.patch(path, adoption, kind="json")
+    async def _write(self, known: "_Known", path: str, marked: Object) -> Object:
         written = await self._api.patch(path, marked, kind="apply")
-        uid, missing = written["metadata"]["uid"], tuple(differences(marked, written))
+        missing = tuple(differences(marked, written))
         if missing:
             self.unsettled += 1
-            self._unsettled[uid] = (_mark_of(marked), missing)
+            known.unsettled[path] = _mark_of(marked), missing
             logger.warning("%s is not as wanted after it was applied: %s", path, ", ".join(missing))
         return written
 
-    async def _prune(self, observed: Observed, plan: Plan, *, revisions: bool) -> list[Fault]:
+    async def _prune(
+        self, known: "_Known", observed: Observed, plan: Plan, *, revisions: bool
+    ) -> list[Fault]:
         """Delete what is no longer wanted, without `revisions` only what pods are not made of."""
         faults = []
         for kind, name in plan.surplus if revisions else [each for each in plan.surplus if each[0].pruned]:
@@ -218,10 +202,37 @@ class Applier:
                 with contextlib.suppress(ObjectNotFound):
                     await self._api.delete(path, uid=child["metadata"]["uid"])
             except ApiError as error:  # the pods do not need what is no longer wanted
-                faults.append(self._fault(error, kind, name, path, auxiliary=True))
+                faults.append(self._fault(known, error, kind, path, auxiliary=True))
             else:
-                self._refused.pop(path, None)
+                known.refused.pop(path, None)
         return faults
+
+
+class _Known:
+    """What is remembered of one model's children, by path.
+
+    `refused`: when the account's rights were refused. `unsettled`: the mark of what was applied, and what the
+    object did not take of it.
+    """
+
+    def __init__(self) -> None:
+        self.refused: dict[str, list[float]] = {}
+        self.unsettled: dict[str, tuple[str, tuple[str, ...]]] = {}
+
+    def is_young(self, path: str, now_s: float) -> bool:
+        """Note a refusal that may be over in a moment, and return whether it has not lasted yet."""
+        since = self.refused.setdefault(path, [])
+        since.append(now_s)
+        del since[1:-MOST_DOUBTED]
+        return len(since) < MOST_DOUBTED or now_s - since[0] < DOUBTED_S
+
+    def is_settled(self, path: str, marked: Object, seen: Object) -> bool:
+        """Return whether an object is as wanted, or as far as it will be."""
+        missing = tuple(differences(marked, seen))
+        if not missing:
+            self.unsettled.pop(path, None)
+            return True
+        return self.unsettled.get(path) == (_mark_of(marked), missing)
 
 
 def _pods_lack(faults: Iterable[Fault]) -> bool:
@@ -245,51 +256,17 @@ def _path(kind: Kind, item: Object) -> str:
     return kind.path(item["metadata"]["namespace"], item["metadata"]["name"])
 
 
-def _marked(wanted: Object) -> Object:
-    """Return the manifest with its own hash as an annotation: it differs also where a field was removed."""
+def _marked(wanted: Object, uid: str = "") -> Object:
+    """Return the manifest with its own hash as an annotation: it differs also where a field was removed.
+
+    With a `uid`, the API server refuses to write any other object.
+    """
     metadata = wanted["metadata"]
     annotations = {**metadata.get("annotations", {}), names.ANNOTATION_APPLIED: digest(wanted)}
-    return {**wanted, "metadata": {**metadata, "annotations": annotations}}
+    identity = {"uid": uid} if uid else {}
+    return {**wanted, "metadata": {**metadata, **identity, "annotations": annotations}}
 
 
 def _mark_of(marked: Object) -> str:
     mark: str = marked["metadata"]["annotations"][names.ANNOTATION_APPLIED]
     return mark
-
-
-def _scales(seen: Object, wanted: Object) -> bool:
-    """Return whether the number of replicas alone is another, both than seen and than was wanted last."""
-    if tuple(differences(wanted, seen)) != (".spec.replicas",):
-        return False
-    before = {**wanted, "spec": {**wanted["spec"], "replicas": seen["spec"].get("replicas")}}
-    marks: Mapping[str, str] = seen["metadata"].get("annotations") or {}
-    return marks.get(names.ANNOTATION_APPLIED) == digest(before)
-
-
-def _replicas_alone(seen: Object, marked: Object) -> Object:
-    """Return the merge patch that scales exactly the object seen.
-
-    What autoscalers ask for all the time takes one request, where an apply takes two or three. It needs no
-    look at who owns the object: it does not write that either.
-    """
-    metadata = {"uid": seen["metadata"]["uid"], "annotations": {names.ANNOTATION_APPLIED: _mark_of(marked)}}
-    return {"metadata": metadata, "spec": {"replicas": marked["spec"]["replicas"]}}
-
-
-def _adopt_created_fields(live: Object) -> list[Object]:
-    """Return the JSON patch that makes fields of our create belong to our apply, or [] if they do.
-
-    A POST records its fields under the operation Update. Server-side apply would leave them there, and
-    a field that is no longer wanted would never be removed.
-    """
-    entries = live["metadata"].get("managedFields", [])
-    mine = [
-        entry for entry in entries if entry.get("manager") == FIELD_MANAGER and not entry.get("subresource")
-    ]
-    if [entry["operation"] for entry in mine] != ["Update"]:
-        return []
-    adopted = [{**entry, "operation": "Apply"} if entry is mine[0] else entry for entry in entries]
-    return [
-        {"op": "replace", "path": "/metadata/managedFields", "value": adopted},
-        {"op": "replace", "path": "/metadata/resourceVersion", "value": live["metadata"]["resourceVersion"]},
-    ]

@@ -74,6 +74,7 @@ class Reconciler:
             self.condition_counts.forget(key)
             self.replica_counts.forget(key)
             self.progress.forget(key)
+            self.applier.forget(key)
             return None  # the garbage collector takes the children, by their owner references
         with tracing.step("plan"):
             wanted = plan(observed, self.site, self.limits)
