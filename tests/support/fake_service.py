@@ -36,7 +36,8 @@ class Peer:
 
     def read(self) -> Iterator[wire.ClientMessage]:
         while header := self._exactly(wire.LENGTH.size):
-            yield wire.decode_client_message(self._exactly(wire.body_length(header)))
+            if body := self._exactly(wire.body_length(header)):  # else it has gone in the middle of a message
+                yield wire.decode_client_message(body)
 
     def close(self) -> None:
         with contextlib.suppress(OSError):

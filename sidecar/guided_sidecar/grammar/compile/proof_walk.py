@@ -63,7 +63,7 @@ class Choice:
         for kinds in (_ANY, _AFTER_VALUE, _IN_STRING, _IN_TURN):
             found = map(kinds.fullmatch, self.texts)  # each text is of one kind
             indices = np.zeros(32 * words(len(self.texts)), dtype=np.int8)
-            indices[: len(self.texts)] = [one.lastindex for one in found if one]
+            indices[: len(self.texts)] = [one.lastindex or 0 for one in found if one]
             every = (np.packbits(indices == kind, bitorder="little") for kind in range(1, kinds.groups + 1))
             self._rows[kinds] = [row.view(np.int32) for row in every]
 
