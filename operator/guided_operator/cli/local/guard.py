@@ -19,12 +19,14 @@ import os
 import select
 import shutil
 import signal
+import subprocess
 import sys
 from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 KILLED = 137
+ABSENT = 127
 _LOOK_S = 2.0  # for what is mapped: a process that is killed tells nobody
 _LOOK_AGAIN_S = 0.1  # while it ends: it goes on mapping until it has heard
 _SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - where POSIX shared memory is
@@ -39,7 +41,15 @@ def main(lifeline: int, folder: str, command: list[str]) -> int:
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD):
         signal.signal(number, lambda *_: None)  # the wake-up pipe tells
     not_ours = set(_shared_memory().values())
-    child = _spawn(libc, command)
+    try:
+        child = subprocess.Popen(  # noqa: S603 - running the given command is what this program is for
+            command,
+            # Should the guard itself be killed, its command goes too.
+            preexec_fn=lambda: libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL),  # noqa: PLW1509 - no threads
+        )
+    except OSError as error:
+        sys.stderr.write(f"{command[0]}: {error.strerror}\n")
+        return ABSENT
     mapped: set[Path] = set()
     look_again_s = _LOOK_S
     while True:
@@ -52,30 +62,13 @@ def main(lifeline: int, folder: str, command: list[str]) -> int:
                 shutil.rmtree(folder, ignore_errors=True)
             return KILLED
         signals = os.read(woken, 4096) if woken in ready else b""
-        status = _reap(child)
+        status = _reap(child.pid)
         if status is not None:
             _end_all(mapped, not_ours)
             return status
         if signal.SIGTERM in signals or signal.SIGINT in signals:
             look_again_s = _LOOK_AGAIN_S
-            os.kill(child, signal.SIGTERM)
-
-
-def _spawn(libc: ctypes.CDLL, command: list[str]) -> int:
-    guard = os.getpid()
-    child = os.fork()
-    if child:
-        return child
-    # Should the guard itself be killed, its command goes too.
-    libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != guard:
-        os._exit(KILLED)
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores it, and a command would inherit that
-    try:
-        os.execvp(command[0], command)  # noqa: S606 - running the given command is what this program is for
-    except OSError as error:
-        os.write(2, f"{command[0]}: {error.strerror}\n".encode())
-    os._exit(127)
+            os.kill(child.pid, signal.SIGTERM)
 
 
 def _reap(child: int) -> int | None:
