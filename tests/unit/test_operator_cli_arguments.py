@@ -84,6 +84,17 @@ def test_run_says_which_model_folder_is_missing(
     assert said in capsys.readouterr().err
 
 
+def test_run_says_which_variable_of_a_secret_is_missing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("HF_TOKEN", raising=False)
+    key = {"name": "hugging-face", "key": "token"}
+    file = write(tmp_path, model={"uri": "hf://a/b", "authSecretKeyRef": key})
+    assert main(["run", "-f", file]) == 2
+    said = "HF_TOKEN comes from a Secret in a cluster: here, set it in the environment"
+    assert capsys.readouterr().err == f"guidedmodel: {said}\n"
+
+
 def test_run_refuses_a_port_in_use(capsys: pytest.CaptureFixture[str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
