@@ -15,7 +15,8 @@ async def serve(
     """Serve /healthz, /readyz and /metrics while the context lasts.
 
     /healthz answers as long as the event loop runs; /readyz is 503 until `is_ready` returns true, which it
-    does on a standby too, once its watches are synced. `metrics` returns Prometheus' text format.
+    does on a standby too, once it knows that another replica leads. `metrics` returns Prometheus' text
+    format.
     """
 
     async def healthz(_: web.Request) -> web.Response:

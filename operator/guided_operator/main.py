@@ -8,7 +8,7 @@ import signal
 import sys
 import time
 import uuid
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Any, Final
@@ -17,8 +17,8 @@ from guided_contract.tasks import live
 from guided_operator import health
 from guided_operator.builders.pod_paths import USER_ID, cluster_site
 from guided_operator.kube import kinds
-from guided_operator.kube.apiserver import Api, ApiServer
-from guided_operator.kube.lease import LeaderApi, Lease, LeaseLostError
+from guided_operator.kube.apiserver import ApiServer
+from guided_operator.kube.lease import Lease, LeaseLostError
 from guided_operator.kube.queue import WorkQueue
 from guided_operator.kube.store import Store
 from guided_operator.own_events import OwnEvents
@@ -73,18 +73,10 @@ async def run(settings: OperatorSettings) -> None:
         api = await stack.enter_async_context(ApiServer.connected(requests.tell(metrics.requests)))
         parts = assemble(settings, api, metrics)
         await stack.enter_async_context(
-            health.serve(settings.health_host, settings.health_port, parts.watches.is_synced, metrics.page)
+            health.serve(settings.health_host, settings.health_port, parts.is_ready, metrics.page)
         )
         stack.push_async_callback(parts.lease.release)
-        await _until_first(
-            [
-                _ended(asked_to_end),
-                parts.watches.run(),
-                live("models", parts.models.run),
-                handlers.watch(api, settings.namespaces, parts.models),
-                _lead(parts),
-            ]
-        )
+        await _until_first([_ended(asked_to_end), _lead(parts, api, settings.namespaces)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +92,12 @@ class Parts:
     workers: Workers
     worker_count: int
 
+    def is_ready(self) -> bool:
+        """Return whether another replica leads, or this one does and has seen what there is."""
+        return self.lease.waits or (self.lease.is_held() and self.watches.is_synced())
 
-def assemble(settings: OperatorSettings, api: Api, metrics: OperatorMetrics) -> Parts:
+
+def assemble(settings: OperatorSettings, api: ApiServer, metrics: OperatorMetrics) -> Parts:
     """Put the parts together."""
     queue, store, clock = WorkQueue(time.monotonic), Store(), time.monotonic
     sources = GrammarSources(api)
@@ -111,7 +107,7 @@ def assemble(settings: OperatorSettings, api: Api, metrics: OperatorMetrics) -> 
         api, store, sources, functools.partial(queue.add, delay_s=_GATHER_S), settings.namespaces
     )
     lease = Lease(api, settings.namespace, LEASE_NAME, _identity(settings.pod_name), clock=_lease_clock)
-    leader_api = LeaderApi(api, lease)
+    leader_api = api.bounded(lease.bound_s)
     applier = Applier(leader_api, watches.take_written)
     now = functools.partial(dt.datetime.now, dt.UTC)
     reconciler = Reconciler(
@@ -165,14 +161,17 @@ async def _ended(asked_to_end: asyncio.Event) -> None:
     await asked_to_end.wait()
 
 
-async def _lead(parts: Parts) -> None:
-    """Wait for the Lease, then act for as long as it is held."""
-    await parts.watches.synced()
+async def _lead(parts: Parts, api: ApiServer, namespaces: Sequence[str]) -> None:
+    """Wait for the Lease, then watch and act for as long as it is held."""
     await parts.lease.acquire()
     async with asyncio.TaskGroup() as group:
         group.create_task(parts.lease.keep())
-        group.create_task(live("sidecar-pages", parts.sidecars.run))
+        group.create_task(parts.watches.run())
+        group.create_task(live("models", parts.models.run))
+        group.create_task(handlers.watch(api, namespaces, parts.models))
         group.create_task(live("own-events", parts.own_events.run))
+        await parts.watches.synced()
+        group.create_task(live("sidecar-pages", parts.sidecars.run))
         group.create_task(work_together(parts.workers, parts.worker_count))
 
 

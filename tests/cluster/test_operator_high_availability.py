@@ -21,7 +21,7 @@ from support.resources import items, model
 from support.waiting import eventually
 
 pytestmark = pytest.mark.cluster
-TAKEOVER_S = 20.0  # the Lease's duration, a look of the standby's, and its start
+TAKEOVER_S = 30.0  # the Lease's duration, a look of the standby's, and its start, which lists everything
 MODELS = 20
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from guided_operator.kube import transport
 from guided_operator.kube.api_errors import ServerUnavailable
-from guided_operator.kube.lease import LeaderApi, Lease, LeaseLostError, LeaseTimes, NotLeadingError
+from guided_operator.kube.lease import Lease, LeaseLostError, LeaseTimes, NotLeadingError
 from support.memory_api import MemoryApi
 
 PATH = "/apis/coordination.k8s.io/v1/namespaces/ns/leases/lock"
@@ -191,46 +191,28 @@ async def test_two_standbys_do_not_both_win() -> None:
     assert [second.is_held(), third.is_held()].count(True) == 1
 
 
-async def test_nothing_is_written_without_the_lease() -> None:
-    api, time = MemoryApi(), Time()
-    lease = replica(api, time, "a")
-    fenced = LeaderApi(api, lease)
-    body = {"metadata": {"name": "x"}}
+async def test_no_write_is_begun_without_the_lease_nor_outlasts_it() -> None:
+    time = Time()
+    lease = replica(MemoryApi(), time, "a")
     with pytest.raises(NotLeadingError):
-        await fenced.create("/api/v1/namespaces/ns/configmaps", body)
+        lease.bound_s(1.0)
     await lease.acquire()
-    await fenced.create("/api/v1/namespaces/ns/configmaps", body)
+    for at, left_s in ((0.0, 15.0), (9.9, 5.1)):
+        time.now = 1000.0 + at
+        assert lease.bound_s(20.0) == pytest.approx(left_s), "a standby may act 15 s after the renewal"
     time.now += 20.0  # the process was stopped for so long
     with pytest.raises(NotLeadingError):
-        await fenced.delete("/api/v1/namespaces/ns/configmaps/x", uid="uid")
-    with pytest.raises(NotLeadingError):
-        await fenced.patch("/api/v1/namespaces/ns/configmaps/x", body, kind="apply")
+        lease.bound_s(1.0)
 
 
-class Timed(MemoryApi):
-    """Keeps how long each write may take."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.timeouts: list[float] = []
-
-    async def create(self, path: str, body: Any, *, timeout_s: float = 1) -> Any:
-        self.timeouts.append(timeout_s)
-        return await super().create(path, body, timeout_s=timeout_s)
-
-
-async def test_no_write_outlasts_the_lease() -> None:
+async def test_a_standby_knows_that_another_leads() -> None:
     api, time = MemoryApi(), Time()
-    lease = replica(api, time, "a")
-    await lease.acquire()
-    timed = Timed()
-    leader = LeaderApi(timed, lease)
-    for at, name in ((0.0, "at-once"), (9.9, "late")):
-        time.now = 1000.0 + at
-        await leader.create("/api/v1/namespaces/ns/services", {"metadata": {"name": name}}, timeout_s=15.0)
-    assert timed.timeouts == [pytest.approx(15.0), pytest.approx(5.1)], (
-        "a standby may act 15 s after the renewal"
-    )
+    first, second = replica(api, time, "a"), replica(api, time, "b")
+    assert not second.waits
+    await first.acquire()
+    assert not first.waits
+    await time.until(1005.0, first.keep(), second.acquire())
+    assert second.waits
 
 
 async def test_kernel_resends_nothing_once_a_standby_may_act() -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, Final, Literal, Protocol, Self
 
@@ -86,10 +86,19 @@ class ApiServer:
     ----------
     client
         A client of kubernetes.aio, as `transport` opens it; it refreshes the service account's token itself.
+    bound_s
+        Asked before each write, with the seconds that it would get; returns how many it gets, or raises.
     """
 
-    def __init__(self, client: ApiClient) -> None:
+    def __init__(
+        self, client: ApiClient, bound_s: Callable[[float], float] = lambda timeout_s: timeout_s
+    ) -> None:
         self._client = client
+        self._bound_s = bound_s
+
+    def bounded(self, bound_s: Callable[[float], float]) -> Self:
+        """Return the same whose writes are bounded so: see the class."""
+        return type(self)(self._client, bound_s)
 
     @classmethod
     @asynccontextmanager
@@ -183,6 +192,8 @@ class ApiServer:
         **parts: Any,
     ) -> Object:
         # The server too gives up then: a write that it was slow to begin is not made when nobody waits.
+        if method != "GET":
+            timeout_s = self._bound_s(timeout_s)
         params = {**(params or {}), "timeout": f"{timeout_s:.3f}s"}
         data = await self._exchange(method, path, params=params, timeout_s=timeout_s, **parts)
         with _transport_faults():

@@ -9,12 +9,12 @@ import asyncio
 import contextlib
 import datetime as dt
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from guided_operator.kube.api_errors import AlreadyExists, ApiError, ObjectNotFound, WriteConflict
-from guided_operator.kube.apiserver import REQUEST_TIMEOUT_S, Api, Object, PatchType
+from guided_operator.kube.apiserver import Api, Object
 
 logger = logging.getLogger(__name__)
 
@@ -43,6 +43,11 @@ _TIMES: Final = LeaseTimes()
 class Lease:
     """One replica's hold on, or wait for, the Lease.
 
+    Attributes
+    ----------
+    waits
+        Whether another replica holds it, as this one has seen.
+
     Parameters
     ----------
     api
@@ -66,6 +71,7 @@ class Lease:
         clock: Callable[[], float],
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
+        self.waits = False
         self._api = api
         self._collection = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
         self._name = name
@@ -81,11 +87,17 @@ class Lease:
         """Return whether this replica may act now."""
         return self._renewed_at is not None and self._clock() - self._renewed_at < self._times.deadline_s
 
-    def remaining_s(self) -> float:
-        """Return for how long no standby may act, by this replica's last renewal."""
-        if self._renewed_at is None:
-            return 0.0
-        return self._renewed_at + self._times.duration_s - self._clock()
+    def bound_s(self, timeout_s: float) -> float:
+        """Return how long a write may take: none outlasts the Lease, however slow it is.
+
+        Raises
+        ------
+        NotLeadingError
+            The Lease is not held: the process was stopped or starved for longer than it lasts.
+        """
+        if self._renewed_at is None or not self.is_held():
+            raise NotLeadingError("this replica does not lead")
+        return min(timeout_s, self._renewed_at + self._times.duration_s - self._clock())
 
     async def acquire(self) -> None:
         """Wait until this replica holds the Lease."""
@@ -93,6 +105,7 @@ class Lease:
         while not self.is_held():
             with contextlib.suppress(ApiError):
                 lease = await self._read()
+                self.waits = lease is not None and bool(_holder(lease))
                 if lease is None:
                     await self._create()
                 elif lease["metadata"]["resourceVersion"] != seen_version and _holder(lease):
@@ -102,6 +115,7 @@ class Lease:
             if not self.is_held():
                 expires_s = seen_at + self._times.duration_s - self._clock()
                 await self._sleep(min(self._times.poll_s, max(expires_s, 0.1)))
+        self.waits = False
         logger.info("this replica leads: %s", self._identity)
 
     async def keep(self) -> None:
@@ -202,58 +216,6 @@ class Lease:
 
 class NotLeadingError(ApiError):
     """A write was asked for while this replica does not hold the Lease."""
-
-
-class LeaderApi:
-    """An `Api` that writes only while the Lease is held.
-
-    A process that was stopped or starved for longer than the Lease lasts would otherwise go on writing
-    for a moment after a standby took over. And no write outlasts the Lease: a slow one is given up, here
-    and by the API server, before a standby may act.
-    """
-
-    def __init__(self, api: Api, lease: Lease) -> None:
-        self._api = api
-        self._lease = lease
-
-    async def read(
-        self,
-        path: str,
-        *,
-        params: Mapping[str, str] | None = None,
-        metadata_only: bool = False,
-        timeout_s: float = REQUEST_TIMEOUT_S,
-        most_bytes: int | None = None,
-    ) -> Object:
-        """Return the object or list at `path`."""
-        return await self._api.read(
-            path, params=params, metadata_only=metadata_only, timeout_s=timeout_s, most_bytes=most_bytes
-        )
-
-    async def create(self, path: str, body: Object, *, timeout_s: float = REQUEST_TIMEOUT_S) -> Object:
-        """Create an object, as leader."""
-        return await self._api.create(path, body, timeout_s=self._within(timeout_s))
-
-    async def patch(
-        self, path: str, body: Any, *, kind: PatchType, timeout_s: float = REQUEST_TIMEOUT_S
-    ) -> Object:
-        """Change an object, as leader."""
-        return await self._api.patch(path, body, kind=kind, timeout_s=self._within(timeout_s))
-
-    async def delete(self, path: str, *, uid: str, timeout_s: float = REQUEST_TIMEOUT_S) -> None:
-        """Delete an object, as leader."""
-        await self._api.delete(path, uid=uid, timeout_s=self._within(timeout_s))
-
-    def watch(
-        self, path: str, *, params: Mapping[str, str], metadata_only: bool = False, timeout_s: float
-    ) -> AsyncIterator[Object]:
-        """Yield watch events."""
-        return self._api.watch(path, params=params, metadata_only=metadata_only, timeout_s=timeout_s)
-
-    def _within(self, timeout_s: float) -> float:
-        if not self._lease.is_held():
-            raise NotLeadingError("this replica does not lead")
-        return min(timeout_s, self._lease.remaining_s())
 
 
 def _holder(lease: Object) -> str:
