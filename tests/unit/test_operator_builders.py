@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from guided_contract import config
-from guided_operator.api import GuidedModel, engine_env, load
+from guided_operator.api import GuidedModel, load, words
 from guided_operator.builders import Site, cluster_site, manifest, pod_key, render, selector, url
 from support.manifests import guided_model
 
@@ -326,10 +326,10 @@ def test_secrets_stay_references_and_reach_the_sidecar_only_for_the_hub() -> Non
 
 
 def test_engine_and_sidecar_get_opentelemetrys_variables() -> None:
-    env = [{"name": name, "value": "x"} for name in engine_env.TELEMETRY]
+    env = [{"name": name, "value": "x"} for name in words.TELEMETRY]
     spec = pod(guided_model(engine__env=env))
     engine, sidecar = environment(spec["containers"][0]), environment(spec["initContainers"][1])
-    assert set(engine_env.TELEMETRY) <= sidecar.keys() & engine.keys()
+    assert set(words.TELEMETRY) <= sidecar.keys() & engine.keys()
 
 
 def test_sidecar_is_native_and_from_the_engines_image() -> None:

@@ -6,7 +6,7 @@ import pytest
 import requests
 
 from guided_operator.api import GuidedModel
-from guided_operator.api.engine_env import WAY_TO_THE_HUB
+from guided_operator.api.words import WAY_TO_THE_HUB
 from guided_operator.builders import cluster_site, manifest, render
 from support.manifests import guided_model
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from guided_operator.api import ManifestError, engine_env, parse
+from guided_operator.api import ManifestError, parse, words
 from guided_operator.api.logits_processors import MAX_PARAMS_BYTES
 from guided_operator.api.model import MODELS_DIR
 from guided_operator.builders import cluster_site, manifest, render
@@ -123,7 +123,7 @@ def test_a_name_without_an_owner_is_a_repository_where_nothing_else_is_meant() -
     assert list(refused(engine__args=["--generation-config=gpt2"])) == ["spec.engine.args[0]"]
 
 
-@pytest.mark.parametrize("name", engine_env.WAY_TO_THE_HUB)
+@pytest.mark.parametrize("name", words.WAY_TO_THE_HUB)
 def test_proxies_and_authorities_are_the_platforms_to_allow(name: str) -> None:
     env = [{"name": "TZ", "value": "UTC"}, {"name": name, "value": "/mnt/ca/ca.pem"}]
     volumes = [{"name": "ca", "configMap": {"name": "ca"}}]
@@ -262,9 +262,6 @@ def test_whatever_is_taken_for_a_collector_can_be_read(rest: str) -> None:
             {"pod": {"labels": {"leaderworkerset.sigs.k8s.io/worker-index": "x"}}},
             "pod.labels",
         ),
-        ({"engine__env": [{"name": "VLLM_PLUGINS", "value": "x"}]}, "spec.engine.env[0].name"),
-        ({"engine__env": [{"name": "HF_ENDPOINT", "value": "http://x"}]}, "spec.engine.env[0].name"),
-        ({"engine__env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]}, "spec.engine.env[0].name"),
     ],
 )
 def test_what_a_restricted_pod_has_not_is_refused_with_its_field(fields: dict[str, Any], where: str) -> None:

@@ -9,8 +9,8 @@ import msgspec
 
 from guided_contract.combinations.row import GPUS, REFUSALS, Facts, Row
 from guided_contract.combinations.table import ROWS, that_hold
-from guided_operator.api.engine_args import option
 from guided_operator.api.rule import Rule, cel_list
+from guided_operator.api.words import option
 
 if TYPE_CHECKING:
     from guided_operator.api.engine import Engine

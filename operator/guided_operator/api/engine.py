@@ -6,7 +6,7 @@ from pydantic import AfterValidator, Field
 
 from guided_operator.api.accelerator import Accelerator
 from guided_operator.api.base import ApiModel, text, unique_names
-from guided_operator.api.rule import Rule, cel_text, matches
+from guided_operator.api.rule import Rule
 from guided_operator.api.secret_refs import SecretKey
 
 # A line break or another control character is no part of an option, and some checks end at one.
@@ -24,8 +24,8 @@ class EnvVar(ApiModel):
 
     name: Annotated[str, text(128, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")] = Field(
         description=(
-            "Name of the variable: for your own code any that begins with APP_, else one that the operator "
-            "lists for the version of vLLM (docs/arguments.md), or any where its limits.arguments is Any."
+            "Name of the variable; none that another field sets, and none that breaks the pod's isolation. "
+            "Names that begin with APP_ are free, for your own code."
         )
     )
     value: Annotated[str, text(4096, least=0)] | None = Field(
@@ -110,39 +110,21 @@ class Engine(ApiModel):
         default=[],
         description=(
             "Further arguments of vLLM's API server, one word per item: --NAME=VALUE, or --NAME followed "
-            "by its value. Options that the operator lists for the version of vLLM (docs/arguments.md), or "
-            "any where its limits.arguments is Any, but none that another field sets and none that breaks "
-            "the pod's isolation. Default: none."
+            "by its value. Any option of vLLM, by its full name, but none that another field sets and none "
+            "that breaks the pod's isolation. Default: none."
         ),
     )
     env: Annotated[list[EnvVar], Field(max_length=64), AfterValidator(unique_names)] = Field(
         default=[],
         description=(
-            "Environment variables of the engine container (docs/arguments.md). They override the "
-            "operator's defaults. Default: none."
+            "Environment variables of the engine container. They override the operator's defaults. Default: "
+            "none."
         ),
         json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
     )
 
 
-_ASYNC: Final = "^--(no[-_])?async[-_]scheduling$"
-
 ENGINE_RULES: Final = (
-    Rule(
-        ("spec", "engine"),
-        "args",
-        "must begin with an option: vLLM takes a value without an option for the name of the model",
-        "!has(self.args) || self.args.size() == 0 || self.args[0].startsWith('--')",
-        lambda engine: bool(engine.args) and not engine.args[0].startswith("--"),
-    ),
-    Rule(
-        ("spec",),
-        "engine.args",
-        "with speculative set, use speculative.asyncScheduling instead of an argument",
-        "!has(self.speculative) || !has(self.engine.args) || "
-        f"!self.engine.args.exists(a, a.matches({cel_text(_ASYNC)}))",
-        lambda spec: spec.speculative is not None and any(matches(_ASYNC, word) for word in spec.engine.args),
-    ),
     Rule(
         ("spec", "engine", "env", "*"),
         "value",

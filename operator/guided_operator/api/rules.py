@@ -14,8 +14,6 @@ from guided_operator.api.autoscaling import AUTOSCALING_RULES
 from guided_operator.api.base import ApiModel, seconds
 from guided_operator.api.combinations import COMBINATION_RULES
 from guided_operator.api.engine import ENGINE_RULES
-from guided_operator.api.engine_args import ARGS_RULES
-from guided_operator.api.engine_env import ENV_RULES
 from guided_operator.api.logits_processors import LOGITS_PROCESSOR_RULES
 from guided_operator.api.lora import LORA_RULES
 from guided_operator.api.model import MODEL_RULES
@@ -51,8 +49,6 @@ RULES: Final = (
         lambda gm: not matches(_NAME, gm.metadata.name),
     ),
     *MODEL_RULES,
-    *ARGS_RULES,
-    *ENV_RULES,
     *ENGINE_RULES,
     *ACCELERATOR_RULES,
     *SPECULATIVE_RULES,
@@ -116,7 +112,7 @@ def _attribute(model: type[ApiModel], part: str) -> str:
 def broken_rules(gm: GuidedModel) -> list[Problem]:
     """Return what the API server would refuse by CEL, in the order of the rules."""
     return [
-        Problem(".".join(filter(None, (path, rule.field))), rule.said(node))
+        Problem(".".join(filter(None, (path, rule.field))), rule.message)
         for rule in RULES
         for path, node in nodes(gm, rule.at)
         if rule.broken(node)

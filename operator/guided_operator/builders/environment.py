@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 from kubernetes.aio import client as k8s
 
 from guided_contract import names
-from guided_operator.api import GuidedModel, engine_env
+from guided_operator.api import GuidedModel, words
 from guided_operator.api.engine import EnvSource, EnvVar
 from guided_operator.api.quantity import amount
 from guided_operator.builders.configuration import collector
@@ -60,7 +60,7 @@ def sidecar_environment(gm: GuidedModel, site: Site) -> list[k8s.V1EnvVar]:
     theirs = [
         env
         for env in gm.spec.engine.env
-        if env.name.startswith("HF_") or env.name in (*engine_env.WAY_TO_THE_HUB, *engine_env.TELEMETRY)
+        if env.name.startswith("HF_") or env.name in (*words.WAY_TO_THE_HUB, *words.TELEMETRY)
     ]
     return _merged(variables, [*_secrets(gm), *_way(gm, theirs)])
 

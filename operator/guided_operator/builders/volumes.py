@@ -5,7 +5,7 @@ from typing import Final
 
 from kubernetes.aio import client as k8s
 
-from guided_operator.api import GuidedModel, engine_env
+from guided_operator.api import GuidedModel, words
 from guided_operator.api.pod import EmptyVolume, Volume
 from guided_operator.api.quantity import canonical
 from guided_operator.api.storage import Claim
@@ -198,7 +198,7 @@ def _trusted(gm: GuidedModel, site: Site) -> list[Volume]:
     files = [
         PurePosixPath(variable.value or "")
         for variable in gm.spec.engine.env
-        if variable.name in engine_env.WAY_TO_THE_HUB
+        if variable.name in words.WAY_TO_THE_HUB
     ]
     return [
         volume
