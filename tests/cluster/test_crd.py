@@ -158,12 +158,9 @@ ACCEPTED: dict[str, dict[str, Any]] = {
         "engine": {
             "image": "example.com/mine@sha256:00",
             "version": "0.32.0",
-            "maxNumSeqs": 64,
-            "gpuMemoryUtilization": "0.85",
             "apiKeySecretKeyRef": KEY,
         }
     },
-    "all of the device": {"engine__gpuMemoryUtilization": "1"},
     "head": {"speculative": DRAFT | {"method": "Eagle3", "asyncScheduling": "On"}},
     "head behind stages": {
         "speculative": DRAFT | {"method": "Eagle3"},
@@ -277,10 +274,6 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         "apiKeySecretKeyRef.name",
     ),
     "version of a tag": ({"engine__version": "v0.32.0"}, "spec.engine.version"),
-    "no sequences": ({"engine__maxNumSeqs": 0}, "maxNumSeqs"),
-    "no memory": ({"engine__gpuMemoryUtilization": "0.00"}, "gpuMemoryUtilization"),
-    "more memory than there is": ({"engine__gpuMemoryUtilization": "1.1"}, "gpuMemoryUtilization"),
-    "memory as a float": ({"engine__gpuMemoryUtilization": 0.5}, "gpuMemoryUtilization"),
     "head missing": (
         {"speculative": {"method": "Eagle3", "numTokens": 3}},
         "required for methods DraftModel, Eagle3 and DFlash",

@@ -216,7 +216,6 @@ def test_samples_command_line_is_understood(parser: Any, sample: Path) -> None:
     arguments = parsed(parser, gm)
     assert arguments.served_model_name == [gm.served_name]
     assert arguments.tensor_parallel_size == gm.spec.parallelism.tensor
-    assert arguments.max_model_len == gm.spec.engine.max_model_len
 
 
 @pytest.mark.parametrize(("asked", "told"), [("Auto", None), ("On", True), ("Off", False)])
@@ -354,8 +353,3 @@ def test_an_adapter_has_no_revision_that_vllm_could_be_told() -> None:
     from vllm.entrypoints.openai.models.protocol import LoRAModulePath
 
     assert "revision" not in {field.name for field in dataclasses.fields(LoRAModulePath)}
-
-
-def test_share_of_memory_and_sequences_are_understood(parser: Any) -> None:
-    arguments = parsed(parser, guided_model(engine__gpuMemoryUtilization="0.5", engine__maxNumSeqs=7))
-    assert (arguments.gpu_memory_utilization, arguments.max_num_seqs) == (0.5, 7)

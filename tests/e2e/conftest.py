@@ -52,7 +52,7 @@ def pod(texts: Path) -> Iterator[Pod]:
 def thinking_pod() -> Iterator[Pod]:
     """The sample as it stands, with the model that it is for."""
     manifest = deploy.sample()
-    manifest["spec"]["engine"]["maxModelLen"] = 2048  # room for what types of every day take
+    manifest["spec"]["engine"]["args"] += ["--max-model-len=2048"]  # room for what types of every day take
     # Ranks that spin on two cores leave workers little CPU.
     manifest["spec"].setdefault("guidedDecoding", {})["compile"] = {"timeout": "60s"}
     pod = start_pod(manifest, models=deploy.models())

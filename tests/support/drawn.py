@@ -199,8 +199,6 @@ FIELDS = st.fixed_dictionaries(
         "model__servedName": st.sampled_from(["a", "org/model"]),
         "engine__plugin": st.sampled_from(["Inject", "Prebuilt"]),
         "engine__accelerator": ACCELERATORS,
-        "engine__maxModelLen": st.integers(16, 10**6),
-        "engine__gpuMemoryUtilization": st.sampled_from(["0.5", "0.01", "1"]),
         "engine__apiKeySecretKeyRef": SECRETS,
         "engine__version": st.just("0.32.0"),
         "engine__runtimeClassName": st.just("nvidia"),

@@ -44,7 +44,7 @@ def sample(**spec: Any) -> dict[str, Any]:
     """Return the sample, for a model that does not think, with some fields of its spec replaced."""
     manifest = deploy.sample()
     args = manifest["spec"]["engine"]["args"]
-    del args[args.index("--reasoning-parser") :]
+    args.remove("--reasoning-parser=qwen3")
     manifest["spec"] |= spec
     return manifest
 

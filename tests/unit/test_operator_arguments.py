@@ -21,7 +21,6 @@ ARGUMENTS = {
     "--tensor_parallel_size=4": "--tensor_parallel_size is set by the operator: set parallelism.tensor",
     "--tensor-par=4": "--tensor-par is set by the operator: set parallelism.tensor",
     "--speculative-config.method=x": "--speculative-config.method is set by the operator: set speculative",
-    "--max-num-seqs": "--max-num-seqs is set by the operator: set engine.maxNumSeqs",
     "--no-enable-lora": "--no-enable-lora is set by the operator: set lora",
     "--api-key=secret": "--api-key is set by the operator: set engine.apiKeySecretKeyRef",
     "--worker-cls=x.Y": "--worker-cls is set by the operator: remove it",

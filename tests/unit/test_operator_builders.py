@@ -66,8 +66,8 @@ def test_engine_runs_vllm_under_the_launcher() -> None:
 
 
 def test_users_arguments_come_last() -> None:
-    arguments = engine(guided_model(engine__args=["--seed=4"], engine__maxModelLen=99))["args"]
-    assert arguments[-3:] == ["--max-model-len", "99", "--seed=4"]
+    arguments = engine(guided_model(engine__args=["--seed=4"], model__trustRemoteCode=True))["args"]
+    assert arguments[-2:] == ["--trust-remote-code", "--seed=4"]
 
 
 def test_model_from_the_hub_names_its_revision_and_shares_the_download() -> None:
@@ -204,7 +204,7 @@ def test_speculation(speculative: dict[str, Any], expected: dict[str, Any], flag
 
 def test_with_auto_the_schedule_goes_up_to_the_largest_batch_and_the_engine_is_told() -> None:
     asked = {"method": "NGram", "numTokens": "Auto", "maxTokens": 5}
-    gm = guided_model(speculative=asked, engine__maxNumSeqs=8)
+    gm = guided_model(speculative=asked, engine__args=["--max-num-seqs=8"])
     told = json.loads(option(engine(gm), "--speculative-config"))
     assert told["num_speculative_tokens"] == 5
     assert told["num_speculative_tokens_per_batch_size"] == [[1, 5, 5], [6, 6, 1], [7, 7, 0], [8, 8, 5]]

@@ -70,30 +70,6 @@ class Engine(ApiModel):
         default=Accelerator(),
         description="What the ranks run on. Default: one nvidia.com/gpu for each rank.",
     )
-    max_model_len: Annotated[int, Field(ge=16, le=16_777_216)] | None = Field(
-        default=None,
-        description=(
-            "Maximum length of a sequence, prompt and output together, in tokens. Default: the model's "
-            "own limit; a smaller value needs less KV cache."
-        ),
-    )
-    max_num_seqs: Annotated[int, Field(ge=1, le=65_536)] | None = Field(
-        default=None,
-        description=(
-            "Maximum number of sequences that each engine of a pod runs at the same time; further "
-            "requests wait. Default: vLLM's choice, by the device's memory; a smaller value makes each "
-            "sequence faster."
-        ),
-    )
-    gpu_memory_utilization: (
-        Annotated[str, text(6, pattern=r"^(0\.(0[1-9]|[1-9])[0-9]{0,2}|1(\.0{1,4})?)$")] | None
-    ) = Field(
-        default=None,
-        description=(
-            "Fraction of each device's memory that vLLM may use for weights and KV cache, a quoted string"
-            ' from "0.01" to "1". Default: vLLM\'s own; set less where something else shares the device.'
-        ),
-    )
     runtime_class_name: Annotated[str, text(253)] | None = Field(
         default=None,
         description="RuntimeClass of the pods, for GPU drivers that need one. Default: none.",

@@ -22,9 +22,6 @@ OWNED: Final = {
     "set model.trustRemoteCode": _names("trust-remote-code"),
     "set model.authSecretKeyRef": _names("hf-token"),
     "set engine.apiKeySecretKeyRef": _names("api-key"),
-    "set engine.maxModelLen": _names("max-model-len"),
-    "set engine.maxNumSeqs": _names("max-num-seqs"),
-    "set engine.gpuMemoryUtilization": _names("gpu-memory-utilization device-memory-utilization"),
     "set parallelism.tensor": _names("tensor-parallel-size"),
     "set parallelism.pipeline": _names("pipeline-parallel-size"),
     "set parallelism.data": _names("""

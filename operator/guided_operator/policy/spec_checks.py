@@ -71,7 +71,7 @@ def _nothing_to_choose(gm: GuidedModel) -> Iterator[Problem]:
         yield Problem(
             "spec.speculative.numTokens",
             "Auto chooses by batch size, and with one sequence at a time there is one size: set a number, or "
-            "have engine.maxNumSeqs and --max-num-batched-tokens be 2 at least",
+            "have --max-num-seqs and --max-num-batched-tokens be 2 at least",
         )
 
 

@@ -31,8 +31,7 @@ def manifest(*, tensor: int = 2, speculates: bool = True) -> dict[str, Any]:
         parallelism={"tensor": tensor},
         guidedDecoding={"consensus": {"mode": "Every"}},
     )
-    made["spec"]["engine"]["args"] += ["--max-logprobs", "8192"]
-    made["spec"]["engine"]["maxNumSeqs"] = 32
+    made["spec"]["engine"]["args"] += ["--max-logprobs", "8192", "--max-num-seqs", "32"]
     # Few tokens a step, so that prompts come in chunks, and few blocks.
     made["spec"]["engine"]["args"] += ["--max-num-batched-tokens", "256", "--num-gpu-blocks-override", "40"]
     if speculates:
