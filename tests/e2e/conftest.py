@@ -40,10 +40,10 @@ def pod(texts: Path) -> Iterator[Pod]:
 
     guided = {"compile": {"timeout": f"{COMPILE_DEADLINE_S:.0f}s"}, "grammars": [*map(grammar, NAMED)]}
     # The tests kill more workers than a crash loop may.
-    restart = {"maxAttempts": 100, "baseDelay": "1ms", "maxDelay": "20ms", "resetAfter": "5s"}
-    manifest = sample(guidedDecoding=guided, sidecar={"restart": restart})
+    restart = {"maxAttempts": 100, "baseDelayS": 0.001, "maxDelayS": 0.02, "resetAfterS": 5.0}
+    manifest = sample(guidedDecoding=guided)
     manifest["spec"]["engine"]["args"] += ["--enable-scale-out"]
-    pod = start_pod(manifest, args=["--config-map", f"texts={texts}"])
+    pod = start_pod(manifest, args=["--config-map", f"texts={texts}"], configured={"restart": restart})
     yield pod
     pod.stop()
 

@@ -197,7 +197,6 @@ FIELDS = st.fixed_dictionaries(
     {"model__uri": URIS},
     optional={
         "model__servedName": st.sampled_from(["a", "org/model"]),
-        "engine__plugin": st.sampled_from(["Inject", "Prebuilt"]),
         "engine__accelerator": ACCELERATORS,
         "engine__apiKeySecretKeyRef": SECRETS,
         "engine__version": st.just("0.32.0"),

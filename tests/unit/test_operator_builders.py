@@ -345,13 +345,6 @@ def test_sidecar_is_native_and_from_the_engines_image() -> None:
     }
 
 
-def test_prebuilt_image_needs_no_copy() -> None:
-    spec = pod(guided_model(engine__plugin="Prebuilt"))
-    assert [container["name"] for container in spec["initContainers"]] == ["sidecar"]
-    assert "PYTHONPATH" not in environment(spec["containers"][0])
-    assert "plugin" not in {volume["name"] for volume in spec["volumes"]}
-
-
 def test_probes_are_integer_ports_and_follow_the_deadlines() -> None:
     spec = pod(guided_model(probes={"startupTimeout": "10m"}))
     container, sidecar = spec["containers"][0], spec["initContainers"][1]
@@ -402,14 +395,6 @@ def test_configuration_says_what_a_compile_may_take() -> None:
     assert (found.max_schema_bytes, found.max_depth) == (1 << 20, 9)
 
 
-def test_configuration_says_how_ranks_are_compared_and_what_follows() -> None:
-    default = pod_config(guided_model()).guided_decoding
-    assert (default.consensus.mode, default.consensus.sample_every) == ("Sampled", 32)
-    chosen = {"consensus": {"mode": "Every", "sampleEvery": 4}}
-    guided = pod_config(guided_model(guidedDecoding=chosen)).guided_decoding
-    assert (guided.consensus.mode, guided.consensus.sample_every) == ("Every", 4)
-
-
 def test_configuration_says_how_grammars_are_compiled_and_what_requests_may_choose() -> None:
     default = pod_config(guided_model()).guided_decoding
     assert (default.unsupported_keywords, default.proof, default.whitespace) == (
@@ -438,22 +423,16 @@ def test_configuration_carries_what_engine_and_sidecar_share() -> None:
         logitsProcessors=[
             {"name": "p", "factory": "a.b:C", "params": {"x": [1]}, "applyByDefault": False},
             {"name": "q", "factory": "a.b:D", "enforced": True},
-            {"name": "r", "factory": "a.b:E", "timeBudget": "1s500ms", "onOverBudget": "FailRequest"},
         ],
         probes={"stallTimeout": "30s"},
-        sidecar={"restart": {"maxAttempts": 3, "baseDelay": "1s"}},
     )
     found = pod_config(gm)
     assert (found.name, found.served_name, found.tensor_parallel) == ("tiny", "served", 2)
     assert found.logits_processors == [
         config.LogitsProcessorConfig(name="p", factory="a.b:C", params={"x": [1]}, apply_by_default=False),
         config.LogitsProcessorConfig(name="q", factory="a.b:D", enforced=True),
-        config.LogitsProcessorConfig(
-            name="r", factory="a.b:E", time_budget_s=1.5, on_over_budget="FailRequest"
-        ),
     ]
     assert found.probes == config.ProbesConfig(stall_timeout_s=30)
-    assert found.restart == config.RestartConfig(max_attempts=3, base_delay_s=1)
 
 
 def test_local_pod_has_no_path_of_a_clusters_pod() -> None:

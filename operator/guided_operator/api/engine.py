@@ -1,6 +1,6 @@
 """The vLLM server: `spec.engine`."""
 
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final
 
 from pydantic import AfterValidator, Field
 
@@ -57,14 +57,6 @@ class Engine(ApiModel):
                 "version in the tag of a vLLM image, else what the pods report when they start."
             ),
         )
-    )
-    plugin: Literal["Inject", "Prebuilt"] = Field(
-        default="Inject",
-        description=(
-            "How plugin and sidecar get into the pod. Inject: they are copied from the operator's image. "
-            "Prebuilt: the engine image already contains them. Default: Inject, which needs no image of "
-            "your own."
-        ),
     )
     accelerator: Accelerator = Field(
         default=Accelerator(),

@@ -11,7 +11,7 @@ from typing import Any, Final
 from guided_contract.backends import BACKENDS
 from guided_operator.api.accelerator import ACCELERATOR_RULES
 from guided_operator.api.autoscaling import AUTOSCALING_RULES
-from guided_operator.api.base import ApiModel, seconds
+from guided_operator.api.base import ApiModel
 from guided_operator.api.combinations import COMBINATION_RULES
 from guided_operator.api.engine import ENGINE_RULES
 from guided_operator.api.logits_processors import LOGITS_PROCESSOR_RULES
@@ -75,14 +75,6 @@ RULES: Final = (
         "!has(self.grammars) || self.grammars.size() == 0 || "
         "!has(self.placement) || self.placement != 'Scheduler'",
         lambda guided: bool(guided.grammars) and guided.placement == "Scheduler",
-    ),
-    Rule(
-        ("spec", "sidecar"),
-        "restart",
-        "baseDelay must not exceed maxDelay",
-        "!has(self.restart) || !has(self.restart.baseDelay) || !has(self.restart.maxDelay) || "
-        "duration(self.restart.baseDelay) <= duration(self.restart.maxDelay)",
-        lambda sidecar: seconds(sidecar.restart.base_delay) > seconds(sidecar.restart.max_delay),
     ),
     *ROLLOUT_RULES,
 )

@@ -48,8 +48,6 @@ def pod_config(gm: GuidedModel, site: Site) -> config.PodConfig:
                 params=processor.params,
                 apply_by_default=processor.apply_by_default,
                 enforced=processor.enforced,
-                time_budget_s=seconds(processor.time_budget),
-                on_over_budget=processor.on_over_budget,
             )
             for processor in spec.logits_processors
         ],
@@ -57,14 +55,8 @@ def pod_config(gm: GuidedModel, site: Site) -> config.PodConfig:
         probes=config.ProbesConfig(
             startup_timeout_s=seconds(spec.probes.startup_timeout),
             stall_timeout_s=seconds(spec.probes.stall_timeout),
-            guided=config.GuidedProbeConfig(
-                mode=spec.probes.guided.mode,
-                period_s=seconds(spec.probes.guided.period),
-                on_failure=spec.probes.guided.on_failure,
-            ),
         ),
         drain=drain_config(gm, site),
-        restart=_restart(gm),
         telemetry=_telemetry(gm, site),
     )
 
@@ -99,20 +91,7 @@ def _guided_decoding(gm: GuidedModel) -> config.GuidedDecodingConfig:
             max_schema_bytes=int(amount(guided.compile.max_schema_size)),
             max_depth=guided.compile.max_depth,
         ),
-        consensus=config.ConsensusConfig(
-            mode=guided.consensus.mode, sample_every=guided.consensus.sample_every
-        ),
         request_options=tuple(guided.request_options),
-    )
-
-
-def _restart(gm: GuidedModel) -> config.RestartConfig:
-    restart = gm.spec.sidecar.restart
-    return config.RestartConfig(
-        max_attempts=restart.max_attempts,
-        base_delay_s=seconds(restart.base_delay),
-        max_delay_s=seconds(restart.max_delay),
-        reset_after_s=seconds(restart.reset_after),
     )
 
 

@@ -94,7 +94,7 @@ def _secrets(gm: GuidedModel) -> list[EnvVar]:
 
 def _shared(gm: GuidedModel, site: Site) -> dict[str, str]:
     variables = {names.ENV_CONFIG: site.config_path, "PYTHONUNBUFFERED": "1"}
-    if site.plugin_dir and gm.spec.engine.plugin == "Inject":
+    if site.plugin_dir:
         variables["PYTHONPATH"] = site.plugin_dir
     if site.home:
         # The user of the pod has no entry in the image's passwd: without USER, torch fails to name its cache.

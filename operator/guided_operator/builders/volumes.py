@@ -54,7 +54,7 @@ def volumes(gm: GuidedModel, site: Site, config_map: str) -> list[k8s.V1Volume]:
         k8s.V1Volume(name=_ENGINE_TMP, empty_dir=_disk(gm.spec.storage.temporary)),
         k8s.V1Volume(name=_SIDECAR_TMP, empty_dir=k8s.V1EmptyDirVolumeSource()),
     ]
-    if _injects(gm, site):
+    if site.plugin_dir:
         found.append(k8s.V1Volume(name=_PLUGIN, empty_dir=k8s.V1EmptyDirVolumeSource()))
     if _downloads(gm, site):
         found.append(_hub_volume(gm))
@@ -133,7 +133,7 @@ def _shared_mounts(gm: GuidedModel, site: Site) -> list[k8s.V1VolumeMount]:
         k8s.V1VolumeMount(name=_RUN, mount_path=site.run_dir),
         k8s.V1VolumeMount(name=_CONFIG, mount_path=folder, read_only=True),
     ]
-    if _injects(gm, site):
+    if site.plugin_dir:
         mounts.append(k8s.V1VolumeMount(name=_PLUGIN, mount_path=site.plugin_dir, read_only=True))
     if _downloads(gm, site):
         mounts.append(k8s.V1VolumeMount(name=_HUB, mount_path=site.hub))
@@ -158,10 +158,6 @@ def _home_mounts(site: Site, volume: str) -> list[k8s.V1VolumeMount]:
 def _claim_volume(gm: GuidedModel, claim: str) -> str:
     # A volume's name has at most 63 characters and no dots; a claim's may have 253 and some.
     return f"model-{claims(gm).index(claim)}"
-
-
-def _injects(gm: GuidedModel, site: Site) -> bool:
-    return gm.spec.engine.plugin == "Inject" and bool(site.plugin_dir)
 
 
 def _downloads(gm: GuidedModel, site: Site) -> bool:

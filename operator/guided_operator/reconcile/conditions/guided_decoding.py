@@ -32,7 +32,7 @@ def _sidecar_not_ready(situation: Situation) -> Finding | None:
 
 
 def _probe_failed(situation: Situation) -> Finding | None:
-    """Find what probes.guided.onFailure Report leaves ready."""
+    """Find what leaves a pod ready that has passed before."""
     return reported(
         situation,
         NotReadyReason.PROBE_FAILED,
