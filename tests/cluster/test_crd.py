@@ -26,13 +26,6 @@ SAMPLES = sorted(ROOT.joinpath("manifests", "samples").glob("*.yaml"))
 
 DRAFT = {"method": "DraftModel", "numTokens": 3, "draftModel": {"uri": "pvc://models/draft"}}
 NGRAM = {"method": "NGram", "numTokens": 3}
-SECURE = {
-    "endpoint": "https://collector:4317",
-    "protocol": "GRPC",
-    "tls": {"caSecretKeyRef": {"name": "ca", "key": "ca.pem"}, "clientSecretRef": {"name": "client"}},
-    "headersSecretRef": {"name": "token"},
-}
-
 ELSEWHERE = "accelerators are set by engine.accelerator alone: remove them here, and write there"
 KEY = {"name": "secret", "key": "key"}
 HUB = {"uri": "hf://o/n"}
@@ -180,9 +173,8 @@ ACCEPTED: dict[str, dict[str, Any]] = {
     "pod": {"pod": POD},
     "metrics as usual": {"telemetry": {"metrics": {}}},
     "telemetry on without a collector": {"telemetry": {}},
-    "a share of traces": {"telemetry": {"otlp": {"endpoint": "http://c:4318"}, "sampling": "0.05"}},
-    "collectors by address": {"telemetry": {"otlp": {"endpoint": "http://[fd00::1]:4318/v1"}}},
-    "collector with certificates and headers": {"telemetry": {"otlp": SECURE}},
+    "a share of traces": {"telemetry": {"endpoint": "http://c:4318", "sampling": "0.05"}},
+    "collectors by address": {"telemetry": {"endpoint": "http://[fd00::1]:4318/v1"}},
     "limits": {"guidedDecoding": {"compile": {"maxSchemaSize": "1Mi", "maxDepth": 128}}},
     "compile": {"guidedDecoding": {"compile": {"workers": 4, "memory": "128Mi"}}},
     "rollout without spare GPUs": {"rollout": {"maxUnavailable": "25%", "paused": True}},
@@ -600,19 +592,11 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "more traces than requests": ({"telemetry": {"sampling": "1.5"}}, "sampling"),
     "sampling as a number": ({"telemetry": {"sampling": 0.5}}, "sampling"),
-    "certificates without TLS": (
-        {"telemetry": {"otlp": SECURE | {"endpoint": "http://collector:4317"}}},
-        "may be set only for an https:// endpoint",
-    ),
-    "certificates that are not checked": (
-        {"telemetry": {"otlp": SECURE | {"tls": {"insecureSkipVerify": True}}}},
-        "insecureSkipVerify",
-    ),
     **{
-        f"collector {endpoint}": ({"telemetry": {"otlp": {"endpoint": endpoint}}}, "must be a URL of a host")
+        f"collector {endpoint}": ({"telemetry": {"endpoint": endpoint}}, "spec.telemetry.endpoint")
         for endpoint in ("http://[::1", "http://a]b", "http://[1:2]", "http://[1.2.3.4]", "http://a:65536")
     },
-    "collector without a scheme": ({"telemetry": {"otlp": {"endpoint": "collector:4317"}}}, "endpoint"),
+    "collector without a scheme": ({"telemetry": {"endpoint": "collector:4317"}}, "endpoint"),
     "too many guesses": ({"speculative": NGRAM | {"numTokens": 33}}, "numTokens"),
 }
 

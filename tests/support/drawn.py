@@ -228,7 +228,7 @@ FIELDS = st.fixed_dictionaries(
         "pod": POD,
         "telemetry": st.just({})
         | st.just({"metrics": {"labels": {"release": "x"}}})
-        | st.just({"otlp": {"endpoint": "http://c:4318"}}),
+        | st.just({"endpoint": "http://c:4318"}),
     },
 )
 

@@ -47,7 +47,7 @@ VARIABLES = {
     "HF_TOKEN": "HF_TOKEN is set by the operator: set model.authSecretKeyRef",
     "VLLM_API_KEY": "VLLM_API_KEY is set by the operator: set engine.apiKeySecretKeyRef",
     "HF_ENDPOINT": "HF_ENDPOINT is set by the operator: set storage.hub",
-    "OTEL_EXPORTER_OTLP_ENDPOINT": "is set by the operator: set telemetry.otlp",
+    "OTEL_EXPORTER_OTLP_ENDPOINT": "is set by the operator: set telemetry.endpoint",
     "NVIDIA_VISIBLE_DEVICES": "the scheduler gives the pod its devices",
     "CUDA_VISIBLE_DEVICES": "the scheduler gives the pod its devices",
     **dict.fromkeys(("GUIDEDMODEL_CONFIG", "HOME", "VLLM_PLUGINS"), "is set by the operator: remove it"),

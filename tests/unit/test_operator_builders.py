@@ -233,48 +233,29 @@ def test_vllms_own_path_is_told_backend_and_whitespace() -> None:
 
 
 def test_traces_are_only_sent_if_asked_for() -> None:
-    gm = guided_model(telemetry={"otlp": {"endpoint": "https://collector:4317", "protocol": "GRPC"}})
-    assert pod_config(gm).telemetry == config.TelemetryConfig(
-        endpoint="https://collector:4317", protocol="GRPC"
-    )
-    some = guided_model(telemetry={"otlp": {"endpoint": "http://c:4318"}, "sampling": "0.25"})
-    assert pod_config(some).telemetry.sampling == 0.25
+    secret = {"secretKeyRef": {"name": "token", "key": "headers"}}
+    own = [
+        {"name": "OTEL_EXPORTER_OTLP_PROTOCOL", "value": "grpc"},
+        {"name": "OTEL_EXPORTER_OTLP_HEADERS", "valueFrom": secret},
+        {"name": "OTEL_EXPORTER_OTLP_CERTIFICATE", "value": "/mnt/ca/ca.pem"},
+    ]
+    volume = {"name": "ca", "secret": {"secretName": "ca"}}
+    asked = {"endpoint": "https://collector:4317/v1/traces", "sampling": "0.25"}
+    gm = guided_model(telemetry=asked, engine__env=own, pod={"volumes": [volume]})
+    spec = pod(gm)
+    for container in (spec["containers"][0], spec["initContainers"][-1]):
+        variables = environment(container)
+        assert variables["OTEL_EXPORTER_OTLP_ENDPOINT"] == "https://collector:4317"
+        assert variables["OTEL_EXPORTER_OTLP_PROTOCOL"] == "grpc"
+        assert own[1] in container["env"]
+        assert "/mnt/ca" in {mount["mountPath"] for mount in container["volumeMounts"]}
+        told = pod_config(gm).telemetry.within({name: value or "" for name, value in variables.items()})
+        assert told == config.TelemetryConfig(
+            endpoint="https://collector:4317", protocol="GRPC", sampling=0.25
+        )
     for silent in (guided_model(), guided_model(telemetry={})):
+        assert not [name for name in environment(engine(silent)) if name.startswith("OTEL_")]
         assert pod_config(silent).telemetry.endpoint is None
-
-
-def test_secrets_for_the_collector_are_files_of_engine_and_sidecar() -> None:
-    tls = {"caSecretKeyRef": {"name": "ca", "key": "ca.pem"}, "clientSecretRef": {"name": "client"}}
-    otlp = {"endpoint": "https://c:4318", "tls": tls, "headersSecretRef": {"name": "token"}}
-    gm = guided_model(telemetry={"otlp": otlp})
-    found = pod_config(gm).telemetry
-    folder = "/etc/guidedmodel-otlp"
-    assert (found.ca_file, found.certificate_file, found.key_file, found.headers_folder) == (
-        f"{folder}/tls/ca.crt",
-        f"{folder}/tls/tls.crt",
-        f"{folder}/tls/tls.key",
-        f"{folder}/headers",
-    )
-    volumes = {one["name"]: one for one in pod(gm)["volumes"]}
-    assert volumes["otlp-headers"]["secret"] == {"secretName": "token"}
-    ca, client = (one["secret"] for one in volumes["otlp-tls"]["projected"]["sources"])
-    assert ca == {"name": "ca", "items": [{"key": "ca.pem", "path": "ca.crt"}]}
-    assert (client["name"], [item["path"] for item in client["items"]]) == ("client", ["tls.crt", "tls.key"])
-    sidecar = pod(gm)["initContainers"][-1]
-    for container in (sidecar, engine(gm)):
-        mounts = {one["name"]: one for one in container["volumeMounts"]}
-        for name in ("tls", "headers"):
-            assert mounts[f"otlp-{name}"] == {
-                "name": f"otlp-{name}",
-                "mountPath": f"{folder}/{name}",
-                "readOnly": True,
-            }
-    assert "token" not in json.dumps([engine(gm)["env"], sidecar["env"]])
-    # Half of it, and none.
-    only_ca = guided_model(telemetry={"otlp": otlp | {"tls": {"caSecretKeyRef": tls["caSecretKeyRef"]}}})
-    assert pod_config(only_ca).telemetry.certificate_file is None
-    plain = guided_model(telemetry={"otlp": {"endpoint": "https://c:4318", "tls": {}}})
-    assert not [one for one in pod(plain)["volumes"] if one["name"].startswith("otlp")]
 
 
 def test_stages_and_engines_are_told_to_everyone_who_counts_ranks() -> None:
@@ -462,10 +443,10 @@ def test_pod_key_does_not_change_between_releases() -> None:
         engine__args=["--seed", "7"],
         resources={"limits": {"cpu": "0.5"}},
         speculative={"method": "NGram", "numTokens": 3},
-        telemetry={"otlp": {"endpoint": "http://c:4318"}},
+        telemetry={"endpoint": "http://c:4318"},
         replicas=7,
     )
-    assert pod_key(rich) == "127166deb2"
+    assert pod_key(rich) == "e564ec9995"
     processors = [
         {"name": "p", "factory": "a.b:C", "params": {"x": [1]}},
         {"name": "q", "factory": "a.b:D", "enforced": True},

@@ -24,7 +24,6 @@ from guided_operator.api.rollout import ROLLOUT_RULES
 from guided_operator.api.rule import Problem, Rule, cel_text, matches
 from guided_operator.api.speculative import SPECULATIVE_RULES
 from guided_operator.api.storage import STORAGE_RULES
-from guided_operator.api.telemetry import TELEMETRY_RULES
 
 NAME_LENGTH: Final = 40  # leaves room for what Kubernetes appends to names of pods (63 in all)
 _NAME: Final = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"  # a Service's name is stricter than a resource's
@@ -56,7 +55,6 @@ RULES: Final = (
     *LORA_RULES,
     *STORAGE_RULES,
     *POD_RULES,
-    *TELEMETRY_RULES,
     Rule(
         ("spec", "guidedDecoding"),
         "whitespace",

@@ -10,12 +10,18 @@ WAY_TO_THE_HUB: Final = (
     *("HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY", "REQUESTS_CA_BUNDLE", "SSL_CERT_DIR", "SSL_CERT_FILE"),
     *("all_proxy", "http_proxy", "https_proxy", "no_proxy"),
 )
-# How the pod tells of itself, for engine and sidecar. Where telemetry goes is `spec.telemetry`'s to say.
+# How the pod tells of itself, for engine and sidecar; where it does is `spec.telemetry`'s to say.
 TELEMETRY: Final = (
-    *("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "OTEL_BSP_SCHEDULE_DELAY", "OTEL_EXPORTER_OTLP_COMPRESSION"),
-    *("OTEL_EXPORTER_OTLP_TIMEOUT", "OTEL_EXPORTER_OTLP_TRACES_COMPRESSION"),
-    *("OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", "OTEL_METRICS_EXPORTER", "OTEL_METRIC_EXPORT_INTERVAL"),
-    *("OTEL_RESOURCE_ATTRIBUTES", "OTEL_SDK_DISABLED", "OTEL_SERVICE_NAME"),
+    *("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "OTEL_BSP_SCHEDULE_DELAY", "OTEL_RESOURCE_ATTRIBUTES"),
+    *("OTEL_SDK_DISABLED", "OTEL_SERVICE_NAME"),
+    *(
+        f"OTEL_EXPORTER_OTLP_{signal}{word}"
+        for signal in ("", "TRACES_")
+        for word in (
+            *("CERTIFICATE", "CLIENT_CERTIFICATE", "CLIENT_KEY", "COMPRESSION", "HEADERS", "PROTOCOL"),
+            "TIMEOUT",
+        )
+    ),
 )
 
 

@@ -1,23 +1,14 @@
 """The pod's configuration file, and the ConfigMap that carries it."""
 
 from pathlib import PurePosixPath
-from typing import Final
 
 from guided_contract import config
 from guided_operator.api import GuidedModel
 from guided_operator.api.base import seconds
 from guided_operator.api.quantity import amount
-from guided_operator.api.telemetry import Otlp, OtlpTls
 from guided_operator.builders.drain import drain_config
 from guided_operator.builders.pod_paths import Site
 from guided_operator.builders.source import parse_source
-
-# Below Site.otlp_secrets; the last two are the keys of a Secret of type kubernetes.io/tls.
-HEADERS_FOLDER: Final = "headers"
-TLS_FOLDER: Final = "tls"
-CA_FILE: Final = "ca.crt"
-CERTIFICATE_FILE: Final = "tls.crt"
-KEY_FILE: Final = "tls.key"
 
 
 def pod_config(gm: GuidedModel, site: Site) -> config.PodConfig:
@@ -71,9 +62,9 @@ def config_file_name(site: Site) -> str:
     return PurePosixPath(site.config_path).name
 
 
-def collector(gm: GuidedModel) -> Otlp | None:
+def collector(gm: GuidedModel) -> str | None:
     """Return the collector that the resource names."""
-    return gm.spec.telemetry.otlp if gm.spec.telemetry is not None else None
+    return gm.spec.telemetry.endpoint if gm.spec.telemetry is not None else None
 
 
 def _guided_decoding(gm: GuidedModel) -> config.GuidedDecodingConfig:
@@ -96,17 +87,8 @@ def _guided_decoding(gm: GuidedModel) -> config.GuidedDecodingConfig:
 
 
 def _telemetry(gm: GuidedModel, site: Site) -> config.TelemetryConfig:
-    otlp = collector(gm)
-    if site.otlp_endpoint is not None or otlp is None:
+    """Return what no variable says: the resource's collector is one, as its protocol and headers are."""
+    sampling = float(gm.spec.telemetry.sampling) if gm.spec.telemetry is not None else 1.0
+    if site.otlp_endpoint is not None:
         return config.TelemetryConfig(endpoint=site.otlp_endpoint)
-    tls = otlp.tls or OtlpTls()
-    folder = PurePosixPath(site.otlp_secrets)
-    return config.TelemetryConfig(
-        endpoint=otlp.endpoint,
-        protocol=otlp.protocol,
-        sampling=float(gm.spec.telemetry.sampling) if gm.spec.telemetry is not None else 1.0,
-        ca_file=str(folder / TLS_FOLDER / CA_FILE) if tls.ca_secret_key_ref else None,
-        certificate_file=str(folder / TLS_FOLDER / CERTIFICATE_FILE) if tls.client_secret_ref else None,
-        key_file=str(folder / TLS_FOLDER / KEY_FILE) if tls.client_secret_ref else None,
-        headers_folder=str(folder / HEADERS_FOLDER) if otlp.headers_secret_ref else None,
-    )
+    return config.TelemetryConfig(sampling=sampling)

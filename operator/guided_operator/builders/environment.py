@@ -67,8 +67,8 @@ def sidecar_environment(gm: GuidedModel, site: Site) -> list[k8s.V1EnvVar]:
 
 def _way(gm: GuidedModel, variables: list[EnvVar]) -> list[EnvVar]:
     """Return the user's variables, by which no proxy stands between engine, sidecar and collector."""
-    otlp = collector(gm)
-    direct = (*_SAME_POD, *([urlsplit(otlp.endpoint).hostname or ""] if otlp is not None else []))
+    endpoint = collector(gm)
+    direct = (*_SAME_POD, *([urlsplit(endpoint).hostname or ""] if endpoint is not None else []))
     found = {variable.name: variable for variable in variables}
     if not _PROXIES.isdisjoint(found):
         for name in _EXCEPT & found.keys() or ("NO_PROXY",):
@@ -94,6 +94,9 @@ def _secrets(gm: GuidedModel) -> list[EnvVar]:
 
 def _shared(gm: GuidedModel, site: Site) -> dict[str, str]:
     variables = {names.ENV_CONFIG: site.config_path, "PYTHONUNBUFFERED": "1"}
+    endpoint = collector(gm)
+    if endpoint is not None and site.otlp_endpoint is None:
+        variables["OTEL_EXPORTER_OTLP_ENDPOINT"] = endpoint.rstrip("/").removesuffix("/v1/traces")
     if site.plugin_dir:
         variables["PYTHONPATH"] = site.plugin_dir
     if site.home:

@@ -34,7 +34,7 @@ OWNED: Final = {
     "set lora": _names("enable-lora lora-modules max-cpu-loras max-lora-rank max-loras default-mm-loras"),
     "set guidedDecoding": _names("structured-outputs-config"),
     "set logitsProcessors": _names("logits-processors"),
-    "set telemetry.otlp": _names("otlp-traces-endpoint"),
+    "set telemetry.endpoint": _names("otlp-traces-endpoint"),
     "set drain.timeout": _names("shutdown-timeout"),
     "set storage.hub": _names("download-dir"),
     "remove it; each option in it can be a word of engine.args": _names("config"),

@@ -28,7 +28,7 @@ OWNED: Final = {
         "^(HF_ENDPOINT|HF_HOME|HF_HUB_OFFLINE|HUGGINGFACE_CO_STAGING|TRANSFORMERS_OFFLINE|"
         "(HF|HUGGINGFACE|TRANSFORMERS)_.*CACHE)$"
     ),
-    "set telemetry.otlp": "^OTEL_",
+    "set telemetry.endpoint and telemetry.sampling": "^OTEL_",
     "set parallelism; the scheduler gives the pod its devices": (
         "^(NVIDIA_.*|(CUDA|HIP|ROCR)_VISIBLE_DEVICES|ZE_AFFINITY_MASK|CUDA_MPS_.*)$"
     ),

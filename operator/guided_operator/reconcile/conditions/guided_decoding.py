@@ -104,8 +104,8 @@ def _scheduler_placed(situation: Situation) -> Finding | None:
 
 def _traces_sent(situation: Situation) -> Finding | None:
     model = situation.plan.model
-    otlp = model.spec.telemetry.otlp if model and model.spec.telemetry else None
-    return Finding("True", "Configured", f"traces go to {otlp.endpoint}") if otlp else None
+    endpoint = model.spec.telemetry.endpoint if model and model.spec.telemetry else None
+    return Finding("True", "Configured", f"traces go to {endpoint}") if endpoint else None
 
 
 GUIDED_DECODING: Final[tuple[Check, ...]] = (
