@@ -2,7 +2,7 @@
 
 `prepare` waits for an answer until a deadline. A helper that misses it or dies is replaced, and the sequences
 that it served end with code sequence_processor_failed, as do those that begin before the new one is ready.
-Whoever lists it in a resource gives it a `timeBudget` above its deadline.
+Waiting for it is no CPU time of the rank's.
 """
 
 import contextlib

@@ -106,11 +106,6 @@ class TelemetryConfig(Struct, frozen=True, kw_only=True):
     endpoint: str | None = None  # OTLP base URL, as http://collector:4318
     protocol: Literal["HTTP", "GRPC"] = "HTTP"
     sampling: Annotated[float, msgspec.Meta(ge=0, le=1)] = 1.0
-    # Files of Secrets, in both containers; None: the system's certificates, none of ours, no headers.
-    ca_file: str | None = None
-    certificate_file: str | None = None
-    key_file: str | None = None
-    headers_folder: str | None = None  # a file per header
 
     def within(self, env: Mapping[str, str]) -> "TelemetryConfig":
         """Return what holds in an environment with OpenTelemetry's variables."""

@@ -1,4 +1,4 @@
-"""What OpenTelemetry's variables say of traces, where the resource's `telemetry.otlp` is not set.
+"""What OpenTelemetry's variables say of traces: of the resource's `telemetry.endpoint` and `engine.env`.
 
 https://opentelemetry.io/docs/specs/otel/configuration/sdk-environment-variables/
 """

@@ -4,10 +4,7 @@ Fields of the resource win over variables; see docs/decisions/0036-whose-word-on
 """
 
 import importlib.metadata
-import logging
 import socket
-import ssl
-from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
@@ -19,8 +16,6 @@ _OTLP: Final = "OTEL_EXPORTER_OTLP_"
 _ALWAYS: Final = ("_TIMEOUT", "_COMPRESSION")  # no field says them
 _RESOURCE: Final = "OTEL_RESOURCE_ATTRIBUTES"
 _TRACES_PATH: Final = "/v1/traces"
-
-_log: Final = logging.getLogger(__name__)
 
 
 def traces_url(telemetry: TelemetryConfig) -> str | None:
@@ -34,49 +29,20 @@ def traces_url(telemetry: TelemetryConfig) -> str | None:
 def environment(pod: PodConfig, env: Environment) -> dict[str, str]:
     """Return `env` with what the pod's resource says of where telemetry goes, and what it is of."""
     telemetry, told = pod.telemetry, dict(env)
-    ours = _exporter(telemetry)
     if telemetry.endpoint is not None:
-        if telemetry.endpoint != exporter_word(env, "ENDPOINT") or len(ours) > 1:
+        protocol = "grpc" if telemetry.protocol == "GRPC" else "http/protobuf"
+        if telemetry.endpoint != exporter_word(env, "ENDPOINT"):
             # Headers and certificates of the environment are for its own collector.
             told = {name: word for name, word in env.items() if _is_kept(name)}
             base = telemetry.endpoint.rstrip("/").removesuffix(_TRACES_PATH)
-            told |= {f"{_OTLP}ENDPOINT": base, **ours}
-        told[f"{_OTLP}TRACES_PROTOCOL"] = ours[f"{_OTLP}PROTOCOL"]
+            told |= {f"{_OTLP}ENDPOINT": base, f"{_OTLP}PROTOCOL": protocol}
+        told[f"{_OTLP}TRACES_PROTOCOL"] = protocol
     attributes = (f"{name}={quote(value)}" for name, value in resource_attributes(pod, env).items())
     return told | {_RESOURCE: ",".join((*attributes, *filter(None, (env.get(_RESOURCE),))))}
 
 
 def _is_kept(name: str) -> bool:
     return not name.startswith(_OTLP) or name.endswith(_ALWAYS)
-
-
-def _exporter(telemetry: TelemetryConfig) -> dict[str, str]:
-    ca_file = telemetry.ca_file
-    if ca_file is None and telemetry.certificate_file is not None:
-        ca_file = ssl.get_default_verify_paths().cafile  # over gRPC the SDK shows no certificate without
-    words = {
-        "PROTOCOL": "grpc" if telemetry.protocol == "GRPC" else "http/protobuf",
-        "CERTIFICATE": ca_file,
-        "CLIENT_CERTIFICATE": telemetry.certificate_file,
-        "CLIENT_KEY": telemetry.key_file,
-        "HEADERS": _headers(telemetry.headers_folder) if telemetry.headers_folder else None,
-    }
-    return {f"{_OTLP}{name}": word for name, word in words.items() if word}
-
-
-def _headers(folder: str) -> str:
-    """Return the headers that a Secret's mount holds, a file for each; its own files begin with two dots."""
-    try:
-        files = {
-            file.name: file.read_bytes().strip() for file in Path(folder).glob("[!.]*") if file.is_file()
-        }
-    except OSError as error:
-        _log.warning("headers for the collector: %s", error.strerror)
-        return ""
-    for name in [name for name, value in files.items() if not all(0x20 <= byte < 0x7F for byte in value)]:
-        _log.warning("the header %s for the collector has a value that no header can have", name)
-        del files[name]
-    return ",".join(f"{name.lower()}={quote(value)}" for name, value in sorted(files.items()))
 
 
 def resource_attributes(pod: PodConfig, env: Environment) -> dict[str, str]:

@@ -22,6 +22,7 @@ from guided_operator.kube.lease import Lease, LeaseLostError
 from guided_operator.kube.queue import WorkQueue
 from guided_operator.kube.store import Store
 from guided_operator.own_events import OwnEvents
+from guided_operator.policy.arguments import ArgumentLimits
 from guided_operator.policy.installation_limits import Limits
 from guided_operator.reconcile.apply import Applier
 from guided_operator.reconcile.conditions.progress_deadline import Progress
@@ -129,7 +130,7 @@ def assemble(settings: OperatorSettings, api: ApiServer, metrics: OperatorMetric
             settings.remote_code,
             settings.proxies,
             settings.keda_triggers,
-            settings.arguments,
+            ArgumentLimits(settings.arguments_allow, settings.arguments_deny),
             settings.processor_factories,
         ),
         now=now,

@@ -20,6 +20,9 @@ _NAME: Final = "[A-Za-z_][A-Za-z0-9_]*"
 # One factory of logits processors, or all of a package, of a module, or of everything.
 _Factories = Annotated[str, Field(max_length=256, pattern=rf"^(\*|{_NAME}(\.{_NAME})*(\.\*|:\*|:{_NAME}))$")]
 
+# An option or a variable, or all that begin so.
+_Argument = Annotated[str, Field(max_length=128, pattern=r"^(--[a-z0-9-]*|[A-Za-z_][A-Za-z0-9_]*)\*?$|^\*$")]
+
 
 class SettingsError(Exception):
     """A variable is missing or wrong; the message has one line for each."""
@@ -71,9 +74,12 @@ class OperatorSettings(BaseModel):
     keda_triggers: Annotated[tuple[_Beginning, ...], BeforeValidator(_listed), Field(max_length=100)] = ()
     """Types of KEDA's triggers, separated by commas, such as prometheus. Default: all; KEDA follows them with
     its own rights."""
-    arguments: Literal["Listed", "Any"] = "Listed"
-    """What engine.args and engine.env may hold: Listed, what is known of the version of vLLM to be harmless;
-    Any, whatever the schema does not refuse. Default: Listed."""
+    arguments_allow: Annotated[tuple[_Argument, ...], BeforeValidator(_listed), Field(max_length=500)] = ()
+    """Options and variables that engine.args and engine.env may hold, separated by commas, such as
+    --max-model-len, --kv-cache-*, NCCL_*; a "*" at the end is all that begin so. Default: all but those that
+    the operator reserves."""
+    arguments_deny: Annotated[tuple[_Argument, ...], BeforeValidator(_listed), Field(max_length=500)] = ()
+    """Options and variables that they may not hold, even if they are allowed. Default: none."""
     processor_factories: Annotated[
         tuple[_Factories, ...], BeforeValidator(_listed), Field(min_length=1, max_length=100)
     ] = ("guided_engine.*",)

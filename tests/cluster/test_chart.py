@@ -139,7 +139,8 @@ def test_limits_reach_the_operator() -> None:
     [container] = rendered(
         "--set=limits.images={registry.example,docker.io/vllm}",
         "--set=limits.models={hf://meta-llama}",
-        "--set=limits.arguments=Any",
+        "--set=limits.arguments.allow={--max-*,NCCL_*}",
+        "--set=limits.arguments.deny={--max-lora-rank}",
         "--set=limits.proxies=Allow",
         "--set=limits.remoteCode=Refuse",
         "--set=limits.kedaTriggers={prometheus,cron}",
@@ -155,7 +156,8 @@ def test_limits_reach_the_operator() -> None:
     assert (settings.remote_code, settings.user_ids) == ("Refuse", "Platform")
     assert (settings.proxies, settings.keda_triggers) == ("Allow", ("prometheus", "cron"))
     assert settings.hub_endpoint == "https://hub.example"
-    assert settings.arguments == "Any"
+    assert settings.arguments_allow == ("--max-*", "NCCL_*")
+    assert settings.arguments_deny == ("--max-lora-rank",)
     assert settings.processor_factories == ("guided_engine.*", "acme.processors:Ban")
 
 
@@ -168,7 +170,7 @@ def test_limits_that_nobody_set() -> None:
 
     assert told()["GUIDEDMODEL_KEDA_TRIGGERS"] == "prometheus"
     assert told()["GUIDEDMODEL_PROXIES"] == "Refuse"
-    assert told()["GUIDEDMODEL_ARGUMENTS"] == "Listed"
+    assert not {"GUIDEDMODEL_ARGUMENTS_ALLOW", "GUIDEDMODEL_ARGUMENTS_DENY"} & told().keys()
     assert "GUIDEDMODEL_KEDA_TRIGGERS" not in told("--set-json=limits.kedaTriggers=[]")
     [by_default] = OperatorSettings(namespace="x", plugin_image="y").processor_factories
     assert told()["GUIDEDMODEL_PROCESSOR_FACTORIES"] == by_default == "guided_engine.*"

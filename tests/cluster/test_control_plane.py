@@ -49,7 +49,7 @@ def test_observability_manifest_is_accepted_and_samples_send_there(api_server: C
     api_server.apply(deploy.ROOT / "manifests/observability/jaeger.yaml")
     service = api_server.get("service/jaeger", "-n=observability")
     ports = {port["name"]: port["port"] for port in service["spec"]["ports"]}
-    endpoint = deploy.sample()["spec"]["telemetry"]["otlp"]["endpoint"]
+    endpoint = deploy.sample()["spec"]["telemetry"]["endpoint"]
     assert endpoint == f"http://jaeger.observability:{ports['otlp-http']}"
     assert ports["query"] == node_init.JAEGER_QUERY_PORT
 

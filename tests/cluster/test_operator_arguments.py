@@ -1,6 +1,6 @@
-"""What the API server leaves to the operator: options and variables of one vLLM version, listed or any.
+"""What the API server leaves to the operator: arguments and variables, reserved, denied, and vLLM's own.
 
-By a real operator on a real API server; what the server refuses by itself is in test_crd.py.
+By a real operator on a real API server.
 """
 
 from pathlib import Path
@@ -9,17 +9,20 @@ import pytest
 
 from support.cluster import Cluster
 from support.operator_process import install, running
-from support.resources import await_condition, items, model
+from support.resources import await_condition, conditions, items, model
+from support.waiting import eventually
 
 pytestmark = pytest.mark.cluster
 
-ARGS = ["--kv-transfer-config={}", "--enforce-eagre"]
-ENV = [{"name": "NCCL_IB_DISABEL", "value": "1"}]
-TOLD = (
-    "spec.engine.args[0]: --kv-transfer-config is not listed for vLLM 0.32.0: it makes this pod",
-    "remove it, or have whoever runs the operator set limits.arguments to Any",
-    "spec.engine.args[1]: --enforce-eagre is no option of vLLM 0.32.0; did you mean --enforce-eager?",
-    "spec.engine.env[0].name: NCCL_IB_DISABEL is not listed for vLLM 0.32.0; did you mean NCCL_IB_DISABLE?",
+ARGS = ["--kv-transfer-config={}", "--of-vllm-9=1"]
+ENV = [{"name": "NCCL_DEBUG", "value": "INFO"}]
+RESERVED = (
+    "spec.engine.args[0]: --model is set by the operator: set model.uri",
+    "spec.engine.env[0].name: LD_PRELOAD is not allowed: it has the loader, Python or a compiler run other",
+)
+DENIED = (
+    "spec.engine.args[0]: --kv-transfer-config is not allowed by this operator, which allows all but --kv-*",
+    "have whoever runs the operator change limits.arguments",
 )
 
 
@@ -27,14 +30,27 @@ def test_the_condition_says_which_why_and_what_to_do(api_server: Cluster, tmp_pa
     install(api_server)
     with api_server.namespace("arguments") as namespace:
         wanted = model(namespace)
-        wanted["spec"]["engine"] |= {"args": ARGS, "env": ENV}
-        with running(api_server, tmp_path, "listed"):
+        wanted["spec"]["engine"] |= {"args": ["--model=x"], "env": [{"name": "LD_PRELOAD", "value": "x"}]}
+
+        def await_told(*parts: str) -> None:
             api_server.apply(wanted)
-            told = await_condition(api_server, namespace, "Compatible", "False", "Invalid")["message"]
-            assert [each for each in TOLD if each not in told] == []
+            eventually(
+                lambda: all(
+                    part in conditions(api_server, namespace)["Compatible"]["message"] for part in parts
+                ),
+                what=str(parts),
+            )
+            await_condition(api_server, namespace, "Compatible", "False", "Invalid")
             await_condition(api_server, namespace, "Ready", "False", "Incompatible")
             assert items(api_server, namespace) == []
-        with running(api_server, tmp_path, "any", GUIDEDMODEL_ARGUMENTS="Any"):
+
+        with running(api_server, tmp_path, "denied", GUIDEDMODEL_ARGUMENTS_DENY="--kv-*"):
+            api_server.apply(wanted)
+            await_condition(api_server, namespace, "Compatible", "False", "Invalid")
+            await_told(*RESERVED)
+            wanted["spec"]["engine"] |= {"args": ARGS, "env": ENV}
+            await_told(*DENIED)
+        with running(api_server, tmp_path, "free"):
             await_condition(api_server, namespace, "Compatible", "True")
             [made] = items(api_server, namespace, "deployments")
             [engine] = made["spec"]["template"]["spec"]["containers"]

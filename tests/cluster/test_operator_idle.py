@@ -46,7 +46,7 @@ MOST_PASSES = 20
 VARIETY: tuple[Object, ...] = (
     {},
     {"replicas": 0},
-    {"telemetry": {"otlp": {"endpoint": "http://collector:4318"}}},
+    {"telemetry": {"endpoint": "http://collector:4318"}},
     {"speculative": {"method": "NGram", "numTokens": 3}},
     {"autoscaling": {"maxReplicas": 2, "hpa": {"cpuUtilization": 80}}},
     {"networkPolicy": {}},

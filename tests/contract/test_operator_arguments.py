@@ -1,10 +1,8 @@
-"""What the operator knows of vLLM's command line, against vLLM's own parser."""
+"""What the operator writes, takes and refuses of vLLM's command line, against vLLM's own parser."""
 
 import dataclasses
 import functools
-import inspect
 import json
-import re
 from pathlib import Path
 from typing import Any, get_args
 
@@ -12,25 +10,22 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from guided_engine import versions
-from guided_operator.api import ManifestError, engine_env, load, parse
-from guided_operator.api.engine_args import REFUSED
+from guided_engine.cpus import Cpus
+from guided_engine.launcher.command import plan
+from guided_operator.api import GuidedModel, ManifestError, load, parse
 from guided_operator.api.speculative import Speculative
 from guided_operator.builders import cluster_site, render
-from guided_operator.policy.arguments import VOCABULARIES, repositories
-from guided_operator.policy.installation_limits import Limits
+from guided_operator.builders.configuration import pod_config
+from guided_operator.policy.arguments import REPOSITORIES, WITH_REPOSITORIES, repositories
+from guided_operator.policy.reserved_options import REFUSED, refusal
 from guided_operator.policy.spec_checks import check
-from guided_operator.policy.vllm_0_32 import VLLM_0_32
 from support.manifests import changed, guided_model, minimal
-from support.no_repositories import NO_REPOSITORY
 
 # What vLLM and torch warn of when imported is theirs.
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 SAMPLES = sorted(Path(__file__).parents[2].joinpath("manifests", "samples").glob("*.yaml"))
 SITE = cluster_site("guidedmodel:1")
-KNOWN = VLLM_0_32
-UNLISTED = frozenset().union(*KNOWN.unlisted.values())
 
 
 @pytest.fixture(scope="module")
@@ -60,78 +55,23 @@ def actions(parser: Any) -> dict[str, Any]:
     }
 
 
-def test_the_installed_vllm_is_the_one_that_is_known() -> None:
-    installed = versions.installed_vllm() or ""
-    assert VOCABULARIES[installed.split("+", 1)[0]] is KNOWN
-
-
-def test_every_option_of_vllm_is_listed_or_unlisted_or_refused(parser: Any) -> None:
-    """An option that a new vLLM has stands on the left side alone, one that it dropped on the right."""
-    mine = {f"--{name}" for name in KNOWN.listed | UNLISTED | REFUSED.keys()}
-    assert set(actions(parser)) == mine
-    parts = {part.split(".", 1)[0] for part in KNOWN.parts}
-    assert parts <= REFUSED.keys(), "only of what is refused as a whole are there parts to list"
-
-
-def test_listed_options_take_as_many_values_as_vllm_takes(parser: Any) -> None:
+def test_reserved_options_are_vllms_and_nothing_else_is_refused(parser: Any) -> None:
+    """Also not by being the beginning of one: then the name is to be added to EXCEPTED."""
     found = actions(parser)
-    for name in KNOWN.switches:
-        assert f"--no-{name}" in found[f"--{name}"].option_strings, name
-    assert {found[f"--{name}"].nargs for name in KNOWN.switches} == {0}
-    assert {found[f"--{name}"].nargs for name in KNOWN.values | KNOWN.configurations} == {None}
-    assert {found[f"--{name}"].nargs for name in KNOWN.lists} == {"+"}
+    assert {f"--{name}" for name in REFUSED} <= found.keys()
+    refused = {name for name in found if refusal(name)}
+    assert refused == {f"--{name}" for name in REFUSED}
 
 
-def test_vllm_takes_a_listed_part_as_the_operator_has_it_written(parser: Any) -> None:
-    values = {"compile-sizes": "[1]", "cudagraph-mode": "NONE", "mode": "3"}
-    for name in KNOWN.parts:
-        option, _, part = name.partition(".")
-        for spelt in {part, part.replace("-", "_")}:
-            word = f"--{option}.{spelt}={values[part]}"
-            faults = [*Limits(arguments="Listed").check(guided_model(engine__args=[word]))]
-            try:
-                taken = parser.parse_args([word]).compilation_config
-            except SystemExit:
-                assert faults, word
-            else:
-                assert getattr(taken, spelt) is not None
-                assert faults == [], word
+def test_options_under_the_limits_of_models_are_vllms(parser: Any) -> None:
+    assert {f"--{name}" for name in (*REPOSITORIES, *WITH_REPOSITORIES)} <= actions(parser).keys()
 
 
-# How vLLM speaks of an option by which files are found.
-OF_FILES = re.compile(
-    r"\b(paths?|repos?|repositor\w+|folders?|director(y|ies)|files?|hub|hugging ?face|urls?|checkpoints?)\b",
-    re.IGNORECASE,
-)
-OF_THAT_KIND = re.compile("config|dir$|file|kwargs|model|overrides|path|repo|template|tokenizer|uri|url")
-
-
-def described() -> dict[str, str]:
-    """Return what vLLM says of its options: of each field of a class, in its source."""
-    from vllm import config
-    from vllm.config.utils import get_attr_docs
-    from vllm.engine import arg_utils
-    from vllm.entrypoints.launchers import cli_args
-
-    found: dict[str, str] = {}
-    for module in (config, arg_utils, cli_args):
-        for kind in vars(module).values():
-            if inspect.isclass(kind) and dataclasses.is_dataclass(kind):
-                for name, text in get_attr_docs(kind).items():
-                    option = name.replace("_", "-")
-                    found[option] = f"{found.get(option, '')} {text}"
-    return found
-
-
-def test_every_allowed_option_that_may_name_a_repository_is_under_the_limits_or_has_a_reason() -> None:
-    said = described()
-    assert len(said) > 300, "vLLM has moved what it says of its options"
-    allowed = KNOWN.listed
-    suspect = {name for name in allowed if OF_FILES.search(said.get(name, "")) or OF_THAT_KIND.search(name)}
-    limited = {*KNOWN.repositories, *KNOWN.with_repositories}
-    others = {name for names in NO_REPOSITORY.values() for name in names.split()}
-    assert limited & others == set()
-    assert limited | others == suspect
+def test_parts_that_are_excepted_are_vllms(parser: Any) -> None:
+    for part, value in {"compile_sizes": "[1]", "cudagraph_mode": "NONE", "mode": "3"}.items():
+        word = f"--compilation-config.{part}={value}"
+        assert refusal(word) == ""
+        assert getattr(parser.parse_args([word]).compilation_config, part) is not None
 
 
 EVIL = st.sampled_from(["evil/repo", "evil/repo--code.Model", "/mnt/evil"])
@@ -147,15 +87,13 @@ JSON_TEXTS = st.builds(
 )
 NAMED_PARTS = st.builds(
     "--{}.{}{}".format,
-    st.sampled_from(sorted(KNOWN.with_repositories)),
+    st.sampled_from(WITH_REPOSITORIES),
     st.sampled_from(["a", "a.b", "c+"]),
     st.just(""),
 )
 NAMING = st.one_of(
-    st.tuples(
-        st.sampled_from([f"--{name}" for name in (*KNOWN.repositories, "hf_overrides")]), EVIL | JSON_TEXTS
-    ),
-    st.tuples(st.sampled_from([f"--{name}" for name in sorted(KNOWN.with_repositories)]), JSON_TEXTS),
+    st.tuples(st.sampled_from([f"--{name}" for name in (*REPOSITORIES, "hf_overrides")]), EVIL | JSON_TEXTS),
+    st.tuples(st.sampled_from([f"--{name}" for name in WITH_REPOSITORIES]), JSON_TEXTS),
     st.tuples(NAMED_PARTS, EVIL | ANY_JSON.map(json.dumps)),
 )
 
@@ -178,7 +116,7 @@ def test_whatever_repository_vllm_reads_in_arguments_is_seen(
         read = vars(_parser().parse_args(words))
     except (SystemExit, TypeError, AttributeError):  # vLLM does not start with it
         return
-    fields = [name.replace("-", "_") for name in (*KNOWN.repositories, *KNOWN.with_repositories)]
+    fields = [name.replace("-", "_") for name in (*REPOSITORIES, *WITH_REPOSITORIES)]
     # As if the API server had not looked: not each of these words would get past it.
     gm = guided_model()
     engine = gm.spec.engine.model_copy(update={"args": words})
@@ -202,7 +140,7 @@ def test_overrides_load_other_repositories(monkeypatch: pytest.MonkeyPatch) -> N
     assert asked == ["evil/repo"]
 
 
-WORDS = st.sampled_from([f"--{name}" for name in sorted(KNOWN.listed | UNLISTED | REFUSED.keys())])
+WORDS = st.deferred(lambda: st.sampled_from(sorted(actions(_parser()))))
 NASTY = st.text(st.characters(codec="utf-8"), max_size=8) | st.sampled_from(
     [
         "\n",
@@ -221,55 +159,55 @@ NASTY = st.text(st.characters(codec="utf-8"), max_size=8) | st.sampled_from(
     ]
 )
 # What is meant well, too: else nothing of what is drawn would get as far as vLLM's parser.
-GOOD = (
-    st.sampled_from(
-        [form for name in sorted(KNOWN.switches) for form in (f"--{name}", f"--no_{name.replace('-', '_')}")]
-    )
-    | st.sampled_from(
-        ["--seed=1", "--max-logprobs=2", "--block-size", "7", "-1", "--hf-overrides.a=1", "--dtype=auto"]
-    )
-    | st.sampled_from([f"--{name}" for name in sorted(KNOWN.lists)])
+GOOD = st.sampled_from(
+    [
+        *("--seed=1", "--max-logprobs=2", "--block-size", "7", "-1", "--hf-overrides.a=1", "--dtype=auto"),
+        *("--enforce-eager", "--no_enable_prefix_caching", "--cudagraph-capture-sizes", "--ignore-patterns"),
+        *("--kv-transfer-config={}", "--disable-log-stats", "--runner=generate"),
+    ]
 )
 BAD = st.builds("{}{}".format, WORDS | st.just(""), NASTY) | WORDS.map(lambda word: word[:-1])
 DRAWN_WORDS = st.lists(GOOD | GOOD | GOOD | BAD, min_size=1, max_size=4)
 
 
+def started(gm: GuidedModel) -> list[str]:
+    """Return the words that vLLM gets, by the operator and the launcher."""
+    words = render(gm, SITE).template.spec.containers[0].args
+    argv = plan(pod_config(gm, SITE), words, {}, Cpus((0,)), ()).argv
+    return [*argv]
+
+
 @settings(max_examples=400)
-@given(DRAWN_WORDS, st.sampled_from(["Listed", "Any"]))
-@example(["--aggregate-engine-logging.x=evil/model"], "Any")  # found by a draw: a switch with a part
-def test_nothing_owned_is_overridden_by_words_that_are_taken(words: list[str], allowed: Any) -> None:
+@given(DRAWN_WORDS)
+@example(["--aggregate-engine-logging.x=evil/model"])  # found by a draw: a switch with a part
+@example(["--enforce-eager", "evil/model"])
+@example(["--hf-overrides.a", "--seed", "evil/model"])
+@example(["--hf-overrides.a"])
+def test_nothing_owned_is_overridden_by_words_that_are_taken(words: list[str]) -> None:
     """Whatever passes, vLLM's own parser reads the operator's options as the operator wrote them."""
-    manifest = changed(minimal(), engine__args=words, parallelism__tensor=2)
     try:
-        gm = parse(manifest)
+        gm = parse(changed(minimal(), engine__args=words, parallelism__tensor=2))
     except ManifestError:
         return
-    if check(gm) or Limits(arguments=allowed).check(gm):
+    if check(gm):
         return
     try:
-        seen = vars(parsed(_parser(), gm))
-    except SystemExit:  # a value that vLLM does not understand: it does not start
+        seen = vars(_parser().parse_args(started(gm)))
+    except SystemExit:  # a word or a value that vLLM does not understand: it does not start
         return
-    plain = vars(parsed(_parser(), guided_model(parallelism__tensor=2)))
-    changed_by_words = {name for name in plain if seen[name] != plain[name]}
-    options = KNOWN.listed | (UNLISTED if allowed == "Any" else frozenset())
-    assert changed_by_words <= {name.replace("-", "_") for name in options}
+    plain = vars(_parser().parse_args(started(guided_model(parallelism__tensor=2))))
+    owned = {action.dest for name, action in actions(_parser()).items() if refusal(name)} | {"model_tag"}
+    assert {name for name in owned & plain.keys() if seen[name] != plain[name]} <= {"compilation_config"}
 
 
 @pytest.mark.parametrize("words", [["--seed", "7", "evil/model"], ["--enforce-eager", "evil/model"]])
-def test_a_stray_word_is_the_model(parser: Any, words: list[str]) -> None:
-    # Why validation counts values: this would serve another model than the resource names.
+def test_a_stray_word_would_be_the_model_and_is_refused_by_vllm(
+    parser: Any, capsys: pytest.CaptureFixture[str], words: list[str]
+) -> None:
     assert parser.parse_args(words).model_tag == "evil/model"
-
-
-def test_every_variable_of_vllm_is_listed_or_unlisted_or_refused() -> None:
-    from vllm import envs
-
-    own = {name for name in envs.environment_variables if name.startswith("VLLM_")}
-    unlisted = frozenset().union(*KNOWN.unlisted_variables.values())
-    listed = {name for name in KNOWN.variables if name.startswith("VLLM_")}
-    assert listed & unlisted == set()
-    assert {name for name in own if not engine_env.refusal(name)} == listed | unlisted
+    with pytest.raises(SystemExit):
+        parser.parse_args(started(guided_model(engine__args=words)))
+    assert "unrecognized arguments: evil/model" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("sample", SAMPLES, ids=lambda path: path.stem)
@@ -278,7 +216,6 @@ def test_samples_command_line_is_understood(parser: Any, sample: Path) -> None:
     arguments = parsed(parser, gm)
     assert arguments.served_model_name == [gm.served_name]
     assert arguments.tensor_parallel_size == gm.spec.parallelism.tensor
-    assert arguments.max_model_len == gm.spec.engine.max_model_len
 
 
 @pytest.mark.parametrize(("asked", "told"), [("Auto", None), ("On", True), ("Off", False)])
@@ -331,7 +268,7 @@ def test_revision_is_the_tokenizers_too(parser: Any) -> None:
 
 
 def test_an_abbreviation_is_the_option(parser: Any) -> None:
-    # Why only full names are on the list: this would override what the operator wrote.
+    # Why what begins a reserved name is refused: this would override what the operator wrote.
     assert parser.parse_args(["--tensor-par", "4"]).tensor_parallel_size == 4
 
 
@@ -416,8 +353,3 @@ def test_an_adapter_has_no_revision_that_vllm_could_be_told() -> None:
     from vllm.entrypoints.openai.models.protocol import LoRAModulePath
 
     assert "revision" not in {field.name for field in dataclasses.fields(LoRAModulePath)}
-
-
-def test_share_of_memory_and_sequences_are_understood(parser: Any) -> None:
-    arguments = parsed(parser, guided_model(engine__gpuMemoryUtilization="0.5", engine__maxNumSeqs=7))
-    assert (arguments.gpu_memory_utilization, arguments.max_num_seqs) == (0.5, 7)

@@ -11,6 +11,7 @@ import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
+from urllib.parse import quote
 
 import grpc
 import msgspec
@@ -224,14 +225,13 @@ async def test_every_span_tells_its_model_and_pod_and_what_the_environment_adds(
 
 
 async def test_certificates_and_headers_of_both_senders_arrive(
-    careful: Collector, make: Make, start: Start, authority: Authority, tmp_path: Path
+    careful: Collector, make: Make, start: Start, authority: Authority
 ) -> None:
-    config = _secured(make, careful, authority, tmp_path)
+    config = _secured(make, careful, authority)
     telemetry = await start(config)
     send(config, root())
     await telemetry.stop()
     assert careful.kept.headers["authorization"] == TOKEN
-    assert "..data" not in careful.kept.headers
     await asyncio.to_thread(vllm_span, config)
     assert careful.kept.headers["authorization"] == TOKEN
     assert {span.name for span in careful.kept.spans} == {"POST /v1/completions", "llm_request"}
@@ -241,26 +241,25 @@ async def test_a_collector_of_another_authority_gets_nothing(
     careful: Collector, make: Make, start: Start, authority: Authority, tmp_path: Path
 ) -> None:
     other = Authority(tmp_path / "other")
-    config = _secured(make, careful, authority, tmp_path, ca_file=str(other.certificate))
+    config = _secured(make, careful, authority, other.certificate)
     telemetry = await start(config)
     send(config, root())
     await telemetry.stop()
     assert (careful.kept.spans, careful.kept.headers) == ([], {})
 
 
-def _secured(make: Make, to: Collector, authority: Authority, folder: Path, **changes: str) -> PodConfig:
-    """Return a pod with Secrets' mounts: headers, and a certificate of ours."""
-    headers = folder / "headers"
-    (headers / "..data").mkdir(parents=True)
-    (headers / "Authorization").write_text(f"{TOKEN}\n")
+def _secured(make: Make, to: Collector, authority: Authority, ca: Path | None = None) -> PodConfig:
+    """Return a pod with the resource's variables: headers, and a certificate of ours."""
     client = authority.issue("client", "sidecar")
-    files = {
-        "ca_file": str(authority.certificate),
-        "certificate_file": str(client.certificate),
-        "key_file": str(client.key),
-        "headers_folder": str(headers),
+    words = {
+        "ENDPOINT": to.endpoint,
+        "CERTIFICATE": str(ca or authority.certificate),
+        "CLIENT_CERTIFICATE": str(client.certificate),
+        "CLIENT_KEY": str(client.key),
+        "HEADERS": f"Authorization={quote(TOKEN)}",
     }
-    return make(to, **(files | changes))
+    os.environ.update({f"OTEL_EXPORTER_OTLP_{name}": word for name, word in words.items()})
+    return make(to)
 
 
 def _refuse(collector: Collector) -> None:

@@ -40,10 +40,10 @@ def pod(texts: Path) -> Iterator[Pod]:
 
     guided = {"compile": {"timeout": f"{COMPILE_DEADLINE_S:.0f}s"}, "grammars": [*map(grammar, NAMED)]}
     # The tests kill more workers than a crash loop may.
-    restart = {"maxAttempts": 100, "baseDelay": "1ms", "maxDelay": "20ms", "resetAfter": "5s"}
-    manifest = sample(guidedDecoding=guided, sidecar={"restart": restart})
+    restart = {"maxAttempts": 100, "baseDelayS": 0.001, "maxDelayS": 0.02, "resetAfterS": 5.0}
+    manifest = sample(guidedDecoding=guided)
     manifest["spec"]["engine"]["args"] += ["--enable-scale-out"]
-    pod = start_pod(manifest, args=["--config-map", f"texts={texts}"])
+    pod = start_pod(manifest, args=["--config-map", f"texts={texts}"], configured={"restart": restart})
     yield pod
     pod.stop()
 
@@ -52,7 +52,7 @@ def pod(texts: Path) -> Iterator[Pod]:
 def thinking_pod() -> Iterator[Pod]:
     """The sample as it stands, with the model that it is for."""
     manifest = deploy.sample()
-    manifest["spec"]["engine"]["maxModelLen"] = 2048  # room for what types of every day take
+    manifest["spec"]["engine"]["args"] += ["--max-model-len=2048"]  # room for what types of every day take
     # Ranks that spin on two cores leave workers little CPU.
     manifest["spec"].setdefault("guidedDecoding", {})["compile"] = {"timeout": "60s"}
     pod = start_pod(manifest, models=deploy.models())

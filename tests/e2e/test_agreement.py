@@ -66,10 +66,11 @@ def pod(hurry: Path) -> Iterator[Pod]:
     marks = {"name": "marks", "factory": "support.odd_processors:Marks", "enforced": True}
     marks["params"] = {"mark": 7, "max_tokens": MARKED}
     manifest = sample(
-        guidedDecoding={"consensus": {"mode": "Sampled", "sampleEvery": EVERY}, "backend": "XGrammar"},
+        guidedDecoding={"backend": "XGrammar"},
         logitsProcessors=[lingers, *planted_ones, marks],
     )
-    pod = start_pod(manifest, env={"PYTHONPATH": str(ROOT / "tests")})
+    sampled = {"guidedDecoding": {"consensus": {"mode": "Sampled", "sampleEvery": EVERY}}}
+    pod = start_pod(manifest, env={"PYTHONPATH": str(ROOT / "tests")}, configured=sampled)
     yield pod
     pod.stop()
 

@@ -50,7 +50,7 @@ MOST_GROWTH_MIB = 64
 LONG_TOKENS = 300
 LONG_AT_ONCE = 2
 # More deaths in so short a time than any test but the budget's makes.
-RESTART = {"maxAttempts": 25, "baseDelay": "1ms", "maxDelay": "20ms", "resetAfter": "3s"}
+RESTART = {"maxAttempts": 25, "baseDelayS": 0.001, "maxDelayS": 0.02, "resetAfterS": 3.0}
 
 pytestmark = [
     pytest.mark.engine,
@@ -108,11 +108,9 @@ def struck(request: pytest.FixtureRequest) -> Iterator[Pod]:
         yield request.getfixturevalue("pod")
         return
     compile_ = {"timeout": f"{DEADLINE_S:g}s", "memory": "128Mi", "workers": 4}
-    manifest = sample(
-        parallelism={"tensor": 1}, guidedDecoding={"compile": compile_}, sidecar={"restart": RESTART}
-    )
+    manifest = sample(parallelism={"tensor": 1}, guidedDecoding={"compile": compile_})
     with surroundings.small_tmpfs() as environment:
-        pod = start_pod(manifest, env=environment)
+        pod = start_pod(manifest, env=environment, configured={"restart": RESTART})
         yield pod
         pod.stop()
 

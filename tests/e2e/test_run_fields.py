@@ -45,7 +45,8 @@ def pod() -> Iterator[Pod]:
         lora={"adapters": [{"name": "tuned", "uri": f"pvc://adapters/{folder.name}"}], "maxRank": 8},
         speculative=SPECULATIVE,
     )
-    manifest["spec"]["engine"] |= {"apiKeySecretKeyRef": {"name": "s", "key": "k"}, "maxNumSeqs": 8}
+    manifest["spec"]["engine"] |= {"apiKeySecretKeyRef": {"name": "s", "key": "k"}}
+    manifest["spec"]["engine"]["args"] += ["--max-num-seqs=8"]
     pod = start_pod(manifest, args=["--volume", f"adapters={folder.parent}"], env={"VLLM_API_KEY": KEY})
     yield pod
     pod.stop()

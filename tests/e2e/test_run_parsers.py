@@ -92,7 +92,9 @@ def pod(pair: Pair, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pod]:
     manifest = deploy.sample()
     manifest["spec"]["parallelism"]["tensor"] = 1
     args = manifest["spec"]["engine"]["args"]
-    args[args.index("hermes")], args[args.index("qwen3")] = pair.tools, pair.reasoning
+    chosen = {"--tool-call-parser=hermes": pair.tools, "--reasoning-parser=qwen3": pair.reasoning}
+    for word, parser in chosen.items():
+        args[args.index(word)] = f"{word.partition('=')[0]}={parser}"
     pod = start_pod(manifest, models=folder)
     yield pod
     pod.stop()

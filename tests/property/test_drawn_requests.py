@@ -28,7 +28,7 @@ ALPHA = 1e-4
 
 @pytest.fixture(scope="module")
 def soaked() -> Iterator[Session]:
-    pod = start_pod(session.manifest(tensor=TENSOR))
+    pod = start_pod(session.manifest(tensor=TENSOR), configured=session.CONFIGURED)
     try:
         yield Session(pod)
     finally:

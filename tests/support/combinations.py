@@ -159,7 +159,7 @@ def _most(facts: Facts) -> int:
 def resource(facts: Facts, models: Path) -> GuidedModel:
     """Return a GuidedModel of these facts, whether or not its rules allow it."""
     target = str(_model(models, "MTP") if facts.method == "MTP" else tinymodel.models() / "tiny")
-    args = [*(_DBO if facts.dbo else ())]
+    args = ["--max-model-len=256", *(_DBO if facts.dbo else ())]
     args += ["--enforce-eager"] if facts.eager else []
     args += ["--enable-batch-sharded-sampling"] if facts.sharded else []
     args += ["--kv-sharing-fast-prefill"] if facts.fast_prefill else []
@@ -167,7 +167,6 @@ def resource(facts: Facts, models: Path) -> GuidedModel:
     args += ["--max-num-active-seqs=9"] if facts.overactive else []
     fields: dict[str, Any] = {
         "model__uri": f"file://{target}",
-        "engine__maxModelLen": 256,
         "engine__args": args,
         "parallelism": {
             "pipeline": 2 if facts.staged else 1,
@@ -177,13 +176,13 @@ def resource(facts: Facts, models: Path) -> GuidedModel:
         "guidedDecoding__placement": "Rank" if facts.on_ranks else "Scheduler",
     }
     if facts.crowded:
-        fields["engine__maxNumSeqs"] = 8192
+        args.append("--max-num-seqs=8192")
     elif facts.short_step:
-        fields["engine__maxNumSeqs"] = 8193
+        args.append("--max-num-seqs=8193")
     elif facts.overactive:
-        fields["engine__maxNumSeqs"] = 8
+        args.append("--max-num-seqs=8")
     elif facts.unshardable:
-        fields["engine__maxNumSeqs"] = 1
+        args.append("--max-num-seqs=1")
     if facts.device == "CPU":
         fields["engine__accelerator"] = {"type": "None"}
     if facts.runner and (facts.device == "CPU" or facts.runner != runner(facts)):

@@ -197,10 +197,7 @@ FIELDS = st.fixed_dictionaries(
     {"model__uri": URIS},
     optional={
         "model__servedName": st.sampled_from(["a", "org/model"]),
-        "engine__plugin": st.sampled_from(["Inject", "Prebuilt"]),
         "engine__accelerator": ACCELERATORS,
-        "engine__maxModelLen": st.integers(16, 10**6),
-        "engine__gpuMemoryUtilization": st.sampled_from(["0.5", "0.01", "1"]),
         "engine__apiKeySecretKeyRef": SECRETS,
         "engine__version": st.just("0.32.0"),
         "engine__runtimeClassName": st.just("nvidia"),
@@ -231,7 +228,7 @@ FIELDS = st.fixed_dictionaries(
         "pod": POD,
         "telemetry": st.just({})
         | st.just({"metrics": {"labels": {"release": "x"}}})
-        | st.just({"otlp": {"endpoint": "http://c:4318"}}),
+        | st.just({"endpoint": "http://c:4318"}),
     },
 )
 

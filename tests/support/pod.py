@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import json
 import os
 import re
 import shutil
@@ -44,7 +45,7 @@ def sample(**spec: Any) -> dict[str, Any]:
     """Return the sample, for a model that does not think, with some fields of its spec replaced."""
     manifest = deploy.sample()
     args = manifest["spec"]["engine"]["args"]
-    del args[args.index("--reasoning-parser") :]
+    args.remove("--reasoning-parser=qwen3")
     manifest["spec"] |= spec
     return manifest
 
@@ -61,7 +62,7 @@ class Pod:
         self._reader.start()
 
     @classmethod
-    def launch(
+    def launch(  # noqa: PLR0913 - what tests choose
         cls,
         manifest: Mapping[str, Any],
         *,
@@ -69,14 +70,19 @@ class Pod:
         env: Mapping[str, str] | None = None,
         v2: bool = False,
         models: Path | None = None,
+        configured: Mapping[str, Any] | None = None,
     ) -> Self:
         """Start the command with a manifest on stdin; does not wait.
 
         `v2`: with Model Runner V2. `models`: what stands for the claim of that name, if not both tiny models.
+        `configured`: merged into the pod's configuration, for what no field of the resource says.
         """
         mark = uuid.uuid4().hex
         home = Path(tempfile.mkdtemp(prefix="pod-home-"))  # no grammar that an earlier pod has compiled
-        command = [sys.executable, "-m", "guided_operator.cli", "run", "-f", "-"]
+        program = ["-m", "guided_operator.cli"]
+        if configured:
+            program = ["-P", str(Path(__file__).with_name("run_configured.py")), json.dumps(configured)]
+        command = [sys.executable, *program, "run", "-f", "-"]
         child = subprocess.Popen(
             [*command, "--volume", f"models={models or tinymodel.models()}", *args],
             stdin=subprocess.PIPE,
@@ -207,16 +213,17 @@ class Pod:
                 self.lines.append(line.rstrip("\n"))
 
 
-def start_pod(
+def start_pod(  # noqa: PLR0913 - as above
     manifest: Mapping[str, Any],
     *,
     args: Sequence[str] = (),
     env: Mapping[str, str] | None = None,
     v2: bool = False,
     models: Path | None = None,
+    configured: Mapping[str, Any] | None = None,
 ) -> Pod:
     """Start a pod from a GuidedModel and wait until it is ready. Call `stop`."""
-    pod = Pod.launch(manifest, args=args, env=env, v2=v2, models=models)
+    pod = Pod.launch(manifest, args=args, env=env, v2=v2, models=models, configured=configured)
     try:
         pod.wait_ready()
     except BaseException:

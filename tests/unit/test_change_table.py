@@ -25,7 +25,7 @@ MOST_FILES = 5
 
 # What names the example of a change: identifiers and strings in which the pattern is found.
 EXAMPLES = {
-    "a field of the resource that becomes a vLLM option": r"gpu.memory.utilization|gpuMemoryUtilization",
+    "a field of the resource that becomes a vLLM option": r"max.lora.rank|^max_rank$",
     "an error code": r"^(REQUEST_UNKNOWN_CONSTRAINT|request_unknown_constraint)$",
     "a metric of a rank": r"drafts.forbidden",
     "a grammar library": r"llguidance|^[Gg]uidance$|^GUIDANCE$",

@@ -53,7 +53,7 @@ def test_an_unknown_vllm_is_started_by_its_own_module(monkeypatch: pytest.Monkey
     monkeypatch.setattr(versions, "installed_vllm", lambda: "0.31.0")
     two = pod(data_parallel=2)
     assert program(two, [])[-1] == "vllm.entrypoints.openai.api_server"
-    assert plan(two, ("--model", "m"), {}, Cpus((0,)), ("x",)).argv == ("x", "--model", "m")
+    assert plan(two, ("--model", "m"), {}, Cpus((0,)), ("x",)).argv == ("x", two.model, "--model", "m")
 
 
 @pytest.mark.parametrize(("device", "method"), [("cpu", "ngram"), ("cuda", "ngram_gpu")])

@@ -76,7 +76,6 @@ def test_every_column_shows_what_the_schema_has() -> None:
 # As Kubernetes has them: SecretKeySelector, LocalObjectReference, PersistentVolumeClaimVolumeSource.
 SHAPES = {
     "keyref": {"name", "key"},
-    "secretref": {"name"},
     "persistentvolumeclaim": {"claimName"},
 }
 

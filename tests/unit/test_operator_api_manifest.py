@@ -26,7 +26,7 @@ def test_smallest_manifest_gets_the_defaults_of_the_documentation() -> None:
     gm = load(as_text(minimal()))
     spec = gm.spec
     assert gm.served_name == "tiny"
-    assert (spec.engine.plugin, spec.engine.accelerator.type) == ("Inject", "Resource")
+    assert spec.engine.accelerator.type == "Resource"
     assert spec.parallelism.tensor == 1
     assert spec.guided_decoding.placement == "Rank"
     assert spec.guided_decoding.backend == "Auto"

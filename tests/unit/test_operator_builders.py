@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from guided_contract import config
-from guided_operator.api import GuidedModel, engine_env, load
+from guided_operator.api import GuidedModel, load, words
 from guided_operator.builders import Site, cluster_site, manifest, pod_key, render, selector, url
 from support.manifests import guided_model
 
@@ -66,8 +66,8 @@ def test_engine_runs_vllm_under_the_launcher() -> None:
 
 
 def test_users_arguments_come_last() -> None:
-    arguments = engine(guided_model(engine__args=["--seed=4"], engine__maxModelLen=99))["args"]
-    assert arguments[-3:] == ["--max-model-len", "99", "--seed=4"]
+    arguments = engine(guided_model(engine__args=["--seed=4"], model__trustRemoteCode=True))["args"]
+    assert arguments[-2:] == ["--trust-remote-code", "--seed=4"]
 
 
 def test_model_from_the_hub_names_its_revision_and_shares_the_download() -> None:
@@ -204,7 +204,7 @@ def test_speculation(speculative: dict[str, Any], expected: dict[str, Any], flag
 
 def test_with_auto_the_schedule_goes_up_to_the_largest_batch_and_the_engine_is_told() -> None:
     asked = {"method": "NGram", "numTokens": "Auto", "maxTokens": 5}
-    gm = guided_model(speculative=asked, engine__maxNumSeqs=8)
+    gm = guided_model(speculative=asked, engine__args=["--max-num-seqs=8"])
     told = json.loads(option(engine(gm), "--speculative-config"))
     assert told["num_speculative_tokens"] == 5
     assert told["num_speculative_tokens_per_batch_size"] == [[1, 5, 5], [6, 6, 1], [7, 7, 0], [8, 8, 5]]
@@ -233,48 +233,29 @@ def test_vllms_own_path_is_told_backend_and_whitespace() -> None:
 
 
 def test_traces_are_only_sent_if_asked_for() -> None:
-    gm = guided_model(telemetry={"otlp": {"endpoint": "https://collector:4317", "protocol": "GRPC"}})
-    assert pod_config(gm).telemetry == config.TelemetryConfig(
-        endpoint="https://collector:4317", protocol="GRPC"
-    )
-    some = guided_model(telemetry={"otlp": {"endpoint": "http://c:4318"}, "sampling": "0.25"})
-    assert pod_config(some).telemetry.sampling == 0.25
+    secret = {"secretKeyRef": {"name": "token", "key": "headers"}}
+    own = [
+        {"name": "OTEL_EXPORTER_OTLP_PROTOCOL", "value": "grpc"},
+        {"name": "OTEL_EXPORTER_OTLP_HEADERS", "valueFrom": secret},
+        {"name": "OTEL_EXPORTER_OTLP_CERTIFICATE", "value": "/mnt/ca/ca.pem"},
+    ]
+    volume = {"name": "ca", "secret": {"secretName": "ca"}}
+    asked = {"endpoint": "https://collector:4317/v1/traces", "sampling": "0.25"}
+    gm = guided_model(telemetry=asked, engine__env=own, pod={"volumes": [volume]})
+    spec = pod(gm)
+    for container in (spec["containers"][0], spec["initContainers"][-1]):
+        variables = environment(container)
+        assert variables["OTEL_EXPORTER_OTLP_ENDPOINT"] == "https://collector:4317"
+        assert variables["OTEL_EXPORTER_OTLP_PROTOCOL"] == "grpc"
+        assert own[1] in container["env"]
+        assert "/mnt/ca" in {mount["mountPath"] for mount in container["volumeMounts"]}
+        told = pod_config(gm).telemetry.within({name: value or "" for name, value in variables.items()})
+        assert told == config.TelemetryConfig(
+            endpoint="https://collector:4317", protocol="GRPC", sampling=0.25
+        )
     for silent in (guided_model(), guided_model(telemetry={})):
+        assert not [name for name in environment(engine(silent)) if name.startswith("OTEL_")]
         assert pod_config(silent).telemetry.endpoint is None
-
-
-def test_secrets_for_the_collector_are_files_of_engine_and_sidecar() -> None:
-    tls = {"caSecretKeyRef": {"name": "ca", "key": "ca.pem"}, "clientSecretRef": {"name": "client"}}
-    otlp = {"endpoint": "https://c:4318", "tls": tls, "headersSecretRef": {"name": "token"}}
-    gm = guided_model(telemetry={"otlp": otlp})
-    found = pod_config(gm).telemetry
-    folder = "/etc/guidedmodel-otlp"
-    assert (found.ca_file, found.certificate_file, found.key_file, found.headers_folder) == (
-        f"{folder}/tls/ca.crt",
-        f"{folder}/tls/tls.crt",
-        f"{folder}/tls/tls.key",
-        f"{folder}/headers",
-    )
-    volumes = {one["name"]: one for one in pod(gm)["volumes"]}
-    assert volumes["otlp-headers"]["secret"] == {"secretName": "token"}
-    ca, client = (one["secret"] for one in volumes["otlp-tls"]["projected"]["sources"])
-    assert ca == {"name": "ca", "items": [{"key": "ca.pem", "path": "ca.crt"}]}
-    assert (client["name"], [item["path"] for item in client["items"]]) == ("client", ["tls.crt", "tls.key"])
-    sidecar = pod(gm)["initContainers"][-1]
-    for container in (sidecar, engine(gm)):
-        mounts = {one["name"]: one for one in container["volumeMounts"]}
-        for name in ("tls", "headers"):
-            assert mounts[f"otlp-{name}"] == {
-                "name": f"otlp-{name}",
-                "mountPath": f"{folder}/{name}",
-                "readOnly": True,
-            }
-    assert "token" not in json.dumps([engine(gm)["env"], sidecar["env"]])
-    # Half of it, and none.
-    only_ca = guided_model(telemetry={"otlp": otlp | {"tls": {"caSecretKeyRef": tls["caSecretKeyRef"]}}})
-    assert pod_config(only_ca).telemetry.certificate_file is None
-    plain = guided_model(telemetry={"otlp": {"endpoint": "https://c:4318", "tls": {}}})
-    assert not [one for one in pod(plain)["volumes"] if one["name"].startswith("otlp")]
 
 
 def test_stages_and_engines_are_told_to_everyone_who_counts_ranks() -> None:
@@ -326,10 +307,10 @@ def test_secrets_stay_references_and_reach_the_sidecar_only_for_the_hub() -> Non
 
 
 def test_engine_and_sidecar_get_opentelemetrys_variables() -> None:
-    env = [{"name": name, "value": "x"} for name in engine_env.TELEMETRY]
+    env = [{"name": name, "value": "x"} for name in words.TELEMETRY]
     spec = pod(guided_model(engine__env=env))
     engine, sidecar = environment(spec["containers"][0]), environment(spec["initContainers"][1])
-    assert set(engine_env.TELEMETRY) <= sidecar.keys() & engine.keys()
+    assert set(words.TELEMETRY) <= sidecar.keys() & engine.keys()
 
 
 def test_sidecar_is_native_and_from_the_engines_image() -> None:
@@ -343,13 +324,6 @@ def test_sidecar_is_native_and_from_the_engines_image() -> None:
         "requests": {"cpu": "100m", "memory": "512Mi"},
         "limits": {"memory": "4Gi"},
     }
-
-
-def test_prebuilt_image_needs_no_copy() -> None:
-    spec = pod(guided_model(engine__plugin="Prebuilt"))
-    assert [container["name"] for container in spec["initContainers"]] == ["sidecar"]
-    assert "PYTHONPATH" not in environment(spec["containers"][0])
-    assert "plugin" not in {volume["name"] for volume in spec["volumes"]}
 
 
 def test_probes_are_integer_ports_and_follow_the_deadlines() -> None:
@@ -402,14 +376,6 @@ def test_configuration_says_what_a_compile_may_take() -> None:
     assert (found.max_schema_bytes, found.max_depth) == (1 << 20, 9)
 
 
-def test_configuration_says_how_ranks_are_compared_and_what_follows() -> None:
-    default = pod_config(guided_model()).guided_decoding
-    assert (default.consensus.mode, default.consensus.sample_every) == ("Sampled", 32)
-    chosen = {"consensus": {"mode": "Every", "sampleEvery": 4}}
-    guided = pod_config(guided_model(guidedDecoding=chosen)).guided_decoding
-    assert (guided.consensus.mode, guided.consensus.sample_every) == ("Every", 4)
-
-
 def test_configuration_says_how_grammars_are_compiled_and_what_requests_may_choose() -> None:
     default = pod_config(guided_model()).guided_decoding
     assert (default.unsupported_keywords, default.proof, default.whitespace) == (
@@ -438,22 +404,16 @@ def test_configuration_carries_what_engine_and_sidecar_share() -> None:
         logitsProcessors=[
             {"name": "p", "factory": "a.b:C", "params": {"x": [1]}, "applyByDefault": False},
             {"name": "q", "factory": "a.b:D", "enforced": True},
-            {"name": "r", "factory": "a.b:E", "timeBudget": "1s500ms", "onOverBudget": "FailRequest"},
         ],
         probes={"stallTimeout": "30s"},
-        sidecar={"restart": {"maxAttempts": 3, "baseDelay": "1s"}},
     )
     found = pod_config(gm)
     assert (found.name, found.served_name, found.tensor_parallel) == ("tiny", "served", 2)
     assert found.logits_processors == [
         config.LogitsProcessorConfig(name="p", factory="a.b:C", params={"x": [1]}, apply_by_default=False),
         config.LogitsProcessorConfig(name="q", factory="a.b:D", enforced=True),
-        config.LogitsProcessorConfig(
-            name="r", factory="a.b:E", time_budget_s=1.5, on_over_budget="FailRequest"
-        ),
     ]
     assert found.probes == config.ProbesConfig(stall_timeout_s=30)
-    assert found.restart == config.RestartConfig(max_attempts=3, base_delay_s=1)
 
 
 def test_local_pod_has_no_path_of_a_clusters_pod() -> None:
@@ -483,10 +443,10 @@ def test_pod_key_does_not_change_between_releases() -> None:
         engine__args=["--seed", "7"],
         resources={"limits": {"cpu": "0.5"}},
         speculative={"method": "NGram", "numTokens": 3},
-        telemetry={"otlp": {"endpoint": "http://c:4318"}},
+        telemetry={"endpoint": "http://c:4318"},
         replicas=7,
     )
-    assert pod_key(rich) == "127166deb2"
+    assert pod_key(rich) == "e564ec9995"
     processors = [
         {"name": "p", "factory": "a.b:C", "params": {"x": [1]}},
         {"name": "q", "factory": "a.b:D", "enforced": True},

@@ -6,7 +6,7 @@ import pytest
 import requests
 
 from guided_operator.api import GuidedModel
-from guided_operator.api.engine_env import WAY_TO_THE_HUB
+from guided_operator.api.words import WAY_TO_THE_HUB
 from guided_operator.builders import cluster_site, manifest, render
 from support.manifests import guided_model
 
@@ -84,9 +84,8 @@ def test_no_proxy_stands_between_engine_and_sidecar(
 
 
 def test_no_proxy_stands_before_the_collector() -> None:
-    otlp = {"endpoint": "http://[fd00::1]:4318"}
     env = [{"name": "HTTP_PROXY", "value": "http://p:1"}]
-    found = containers(guided_model(engine__env=env, telemetry={"otlp": otlp}))
+    found = containers(guided_model(engine__env=env, telemetry={"endpoint": "http://[fd00::1]:4318"}))
     assert {environment(found[each])["NO_PROXY"] for each in BOTH} == {"localhost,127.0.0.1,fd00::1"}
 
 

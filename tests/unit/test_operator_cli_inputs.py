@@ -13,7 +13,7 @@ import yaml
 from guided_operator.api import parse
 from guided_operator.builders import cluster_site, render
 from guided_operator.cli import main
-from guided_operator.policy.installation_limits import Limits
+from guided_operator.policy.installation_limits import NO_LIMITS
 from guided_operator.policy.spec_checks import check
 from support.manifests import REMOVED, changed, minimal
 
@@ -82,7 +82,7 @@ def test_no_code_that_a_manifest_names_is_imported(
     for command in ("validate", "render"):
         assert main([command, "-f", write(tmp_path / "a.yaml", model)]) == 0
     assert "not_to_be_run:Any" in capsys.readouterr().out
-    assert not [*check(parse(model)), *Limits(arguments="Any").check(parse(model))]
+    assert not [*check(parse(model)), *NO_LIMITS.check(parse(model))]
     assert "not_to_be_run" not in sys.modules
 
 
@@ -165,8 +165,7 @@ def test_one_fault_does_not_hide_another(tmp_path: Path, capsys: Capture) -> Non
     ("changes", "said"),
     [
         ({"engine__image": "vllm/vllm-openai:v0.11.0"}, "spec.engine.image: "),
-        ({"engine__args": ["--seed=1", "7"]}, "spec.engine.args[1]: is neither an option"),
-        ({"engine__args": ["--runner=x"]}, "spec.engine.args[0]: --runner is not listed for vLLM 0.32.0"),
+        ({"engine__args": ["--model=x"]}, "spec.engine.args[0]: --model is set by the operator"),
         (
             {"resources": {"requests": {"cpu": "2"}, "limits": {"cpu": "1"}}},
             "spec.resources.requests.cpu: 2 exceeds the limit, 1",
@@ -183,14 +182,11 @@ def test_what_only_reconcile_refuses_is_refused(
         assert (told.out, told.err[: len(file) + 2 + len(said)]) == ("", f"{file}: {said}")
 
 
-def test_what_is_not_listed_is_for_the_installation_to_allow(tmp_path: Path, capsys: Capture) -> None:
-    file = write(tmp_path / "m.yaml", changed(minimal(), engine__args=["--runner=generate"]))
+def test_reserved_arguments_are_refused_by_each_command(tmp_path: Path, capsys: Capture) -> None:
+    file = write(tmp_path / "m.yaml", changed(minimal(), engine__args=["--worker-cls=x"]))
     for command in ("validate", "render", "run"):
         assert main([command, "-f", file]) == 2
-        assert "have whoever runs the operator set limits.arguments to Any" in capsys.readouterr().err
-    for command in ("validate", "render"):
-        assert main([command, "-f", file, "--arguments", "Any"]) == 0
-    assert "--runner=generate" in capsys.readouterr().out
+        assert "spec.engine.args[0]: --worker-cls is set by the operator" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

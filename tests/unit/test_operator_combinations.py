@@ -58,7 +58,8 @@ def test_arguments_count(args: list[str], refused: str) -> None:
     ],
 )
 def test_limits_of_a_step_go_together(most: int | None, args: list[str], refused: str) -> None:
-    problems = check(guided_model(engine__maxNumSeqs=most, engine__args=args))
+    most_words = [] if most is None else [f"--max-num-seqs={most}"]
+    problems = check(guided_model(engine__args=[*most_words, *args]))
     assert [refused in each.message for each in problems] == [True] * bool(refused)
     assert {each.field for each in problems} <= {"spec.engine.args"}
 
@@ -108,8 +109,8 @@ def test_the_last_word_says_whether_a_batch_is_overlapped(args: list[str], *, ov
         (8, {}, False),  # vLLM's defaults have room on a B200, on an H100 they have not
         (16, {}, True),
         (16, {"engine__args": ["--performance-mode=throughput"]}, False),
-        (3, {"engine__maxNumSeqs": 64, "engine__args": ["--max-num-batched-tokens=255"]}, True),
-        (3, {"engine__maxNumSeqs": 64, "engine__args": ["--max-num-batched-tokens", "256"]}, False),
+        (3, {"engine__args": ["--max-num-seqs=64", "--max-num-batched-tokens=255"]}, True),
+        (3, {"engine__args": ["--max-num-seqs", "64", "--max-num-batched-tokens", "256"]}, False),
         (1, {"engine__args": ["--max-num-batched-tokens=511"]}, True),
         (1, {"engine__args": ["--max-num-batched-tokens=8k"]}, False),
         (15, {"engine__accelerator": {"type": "None"}}, False),
@@ -127,17 +128,18 @@ def test_adapters_want_room_for_what_a_full_batch_verifies(
 
 
 @pytest.mark.parametrize(
-    ("fields", "refused"),
+    ("words", "refused"),
     [
-        ({}, False),
-        ({"engine__maxNumSeqs": 2}, False),
-        ({"engine__maxNumSeqs": 1}, True),
-        ({"engine__args": ["--enable-batch-sharded-sampling", "--max-logprobs", "-1"]}, True),
+        ([], False),
+        (["--max-num-seqs=2"], False),
+        (["--max-num-seqs=1"], True),
+        (["--max-logprobs", "-1"], True),
     ],
 )
-def test_rows_to_shard_have_bounds(fields: dict[str, Any], *, refused: bool) -> None:
-    sharded = {"engine__args": ["--enable-batch-sharded-sampling"], "parallelism": {"tensor": 2}}
-    assert [each.field for each in check(guided_model(**sharded | fields))] == ["spec.engine.args"] * refused
+def test_rows_to_shard_have_bounds(words: list[str], *, refused: bool) -> None:
+    args = ["--enable-batch-sharded-sampling", *words]
+    problems = check(guided_model(engine__args=args, parallelism__tensor=2))
+    assert [each.field for each in problems] == ["spec.engine.args"] * refused
 
 
 def test_on_a_cpu_vllm_leaves_out_one_of_both_options_alone() -> None:
@@ -163,8 +165,8 @@ def test_what_microbatches_do_not_go_with_is_refused(fields: dict[str, Any], ref
 @pytest.mark.parametrize(
     ("engine", "refused"),
     [
-        ({"engine__maxNumSeqs": 1}, True),
-        ({"engine__maxNumSeqs": 2}, False),
+        ({"engine__args": ["--max-num-seqs=1"]}, True),
+        ({"engine__args": ["--max-num-seqs=2"]}, False),
         ({"engine__args": ["--max-num-batched-tokens=1"]}, True),
         ({"engine__args": ["--max-num-batched-tokens=100"]}, False),
         ({"engine__args": ["--max-num-batched-tokens", "8k"]}, False),

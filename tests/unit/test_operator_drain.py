@@ -1,4 +1,4 @@
-"""What spec.drain and spec.probes.guided become in a pod."""
+"""What spec.drain becomes in a pod."""
 
 import signal
 import subprocess
@@ -94,10 +94,3 @@ def test_a_pod_is_unready_within_thirty_seconds_of_its_engines_stall() -> None:
     asked_s = readiness["failureThreshold"] * max(readiness["periodSeconds"], readiness["timeoutSeconds"])
     judged_s = 1
     assert FRESH_NS / 1e9 + judged_s + asked_s < 30
-
-
-def test_the_sidecar_is_told_how_to_probe() -> None:
-    guided = {"mode": "Periodic", "period": "30s", "onFailure": "Unready"}
-    found = made_for(guided_model(probes={"guided": guided}), SITE).probes.guided
-    assert found == config.GuidedProbeConfig(mode="Periodic", period_s=30, on_failure="Unready")
-    assert made_for(guided_model(), SITE).probes.guided == config.GuidedProbeConfig()

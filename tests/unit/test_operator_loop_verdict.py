@@ -156,7 +156,7 @@ def test_silent_sidecar_of_a_ready_pod_is_told() -> None:
 def test_telemetry() -> None:
     assert "Telemetry" not in decide(serving())
     assert "Telemetry" not in decide(serving(raw=model(telemetry={})))
-    traced = model(telemetry={"otlp": {"endpoint": "http://collector:4318"}})
+    traced = model(telemetry={"endpoint": "http://collector:4318"})
     assert reason(serving(raw=traced), "Telemetry") == ("True", "Configured")
 
 

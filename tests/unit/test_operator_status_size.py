@@ -119,7 +119,7 @@ def drawn(seed: int) -> tuple[Situation, list[Told]]:
     return situation(observed), told
 
 
-TRACED = {"otlp": {"endpoint": "http://collector:4318"}}
+TRACED = {"endpoint": "http://collector:4318"}
 NGRAM = {"method": "NGram", "numTokens": 3}
 SEEDS = pytest.mark.parametrize("seed", range(4))
 

@@ -1,12 +1,10 @@
 """OpenTelemetry's variables: what they say where the resource says nothing, and how spans are sent."""
 
 import os
-import ssl
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from opentelemetry.util.re import parse_env_headers
 
 from guided_contract import config, names, otel_variables
 from guided_contract.config import PodConfig, TelemetryConfig
@@ -127,21 +125,6 @@ def test_a_token_for_one_collector_goes_to_no_other() -> None:
         f"{OTLP}_TRACES_PROTOCOL": "http/protobuf",
         f"{OTLP}_TIMEOUT": "3",
     }
-
-
-def test_files_of_secrets_become_the_sdks_variables(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    (tmp_path / "..data").mkdir()
-    (tmp_path / "Authorization").write_text("Bearer a,b=c\n")
-    (tmp_path / "x-odd").write_text("s3cr3t\nX-Other: 1")
-    telemetry = TelemetryConfig(
-        endpoint=ENDPOINT, certificate_file="/tls.crt", key_file="/tls.key", headers_folder=str(tmp_path)
-    )
-    told = otel_variables.environment(_pod(telemetry), {})
-    assert parse_env_headers(told[f"{OTLP}_HEADERS"]) == {"authorization": "Bearer a,b=c"}
-    assert (told[f"{OTLP}_CLIENT_CERTIFICATE"], told[f"{OTLP}_CLIENT_KEY"]) == ("/tls.crt", "/tls.key")
-    assert told[f"{OTLP}_CERTIFICATE"] == ssl.get_default_verify_paths().cafile
-    assert "x-odd" in caplog.text
-    assert "s3cr3t" not in caplog.text
 
 
 def test_limits_are_the_sdks(monkeypatch: pytest.MonkeyPatch) -> None:

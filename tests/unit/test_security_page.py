@@ -9,7 +9,7 @@ import pytest
 
 from guided_operator.api.crd import custom_resource_definition
 from guided_operator.builders import cluster_site, manifest, render
-from guided_operator.policy.vllm_0_32 import VLLM_0_32
+from guided_operator.policy.reserved_options import refusal
 from support.manifests import guided_model
 
 ROOT = Path(__file__).parents[2]
@@ -71,7 +71,7 @@ def test_services_of_a_namespace_set_no_variables() -> None:
 
 
 def test_domains_of_media_are_the_owners_to_limit() -> None:
-    assert "allowed-media-domains" in VLLM_0_32.lists
+    assert refusal("--allowed-media-domains") == ""
     assert "--allowed-media-domains" not in json.dumps(
         manifest(render(guided_model(), cluster_site("guidedmodel:1")).template)
     )

@@ -1,25 +1,24 @@
-"""The reference of all fields, of what engine.args and engine.env may carry, and of what goes with what.
+"""The reference of all fields, of reserved arguments and variables, and of what goes with what.
 
 `python -m devtools.api_reference [--check]`
 """
 
 import json
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
 from devtools.combinations_page import COMBINATIONS_FILE, combinations_text
-from guided_contract.compatibility import SUPPORTED_VLLM
-from guided_operator.api import engine_args, engine_env
 from guided_operator.api.crd import Schema, schema_of
 from guided_operator.api.rules import RULES
 from guided_operator.api.spec import GuidedModelSpec
 from guided_operator.api.status import MAX_BYTES, GuidedModelStatus
-from guided_operator.policy.arguments import VOCABULARIES
+from guided_operator.api.words import WAY_TO_THE_HUB
+from guided_operator.policy import reserved_options, reserved_variables
+from guided_operator.policy.arguments import REPOSITORIES, WITH_REPOSITORIES
 
 REFERENCE_FILE: Final = Path("docs", "api.md")
-ARGUMENTS_FILE: Final = Path("docs", "arguments.md")
 
 _HEAD: Final = """\
 # GuidedModel, guidedmodel.io/v1alpha1
@@ -45,108 +44,51 @@ Examples: [manifests/samples](../manifests/samples).
 - The name is immutable, and so is whether `parallelism.nodes` is above 1; every other change is rolled out.
 - Pods run as user 10001 with a read-only root file system, no capabilities and no token. A claim must be
   readable by that user.
-- [arguments.md](arguments.md): what `engine.args` and `engine.env` may carry. [security.md](security.md):
-  what creating a GuidedModel lets one do.
+- [Reserved](#reserved-arguments-and-variables): what `engine.args` and `engine.env` may not carry.
+  [security.md](security.md): what creating a GuidedModel lets one do.
 """
 
 
-_ARGUMENTS_HEAD: Final = """\
-# What engine.args and engine.env may carry
+_RESERVED: Final = """\
+## Reserved arguments and variables
 
-Made by `python -m devtools.api_reference`; do not edit.
+`engine.args` and `engine.env` may hold whatever vLLM knows, but for these: what another field sets, and what
+would have the pod break its contract. A model that carries one gets `Compatible=False`, and
+`guidedmodel validate` says the same. What vLLM itself does not take, it refuses as it starts: `Compatible` is
+False with the reason `RefusedAtStart`, in vLLM's words. Whoever runs the operator may allow and deny more by
+`limits.arguments` ([security.md](security.md#arguments)).
 
-- [Listed](#listed-for-vllm-{anchor}) for the version of vLLM is what is harmless by what vLLM says of it, or
-  was run here. The operator knows the list, not the API server: a model that carries anything else gets
-  `Compatible=False`, with what is wrong and what to do, and `guidedmodel validate` says the same.
-- What is [not listed](#not-listed) passes where whoever runs the operator has set `limits.arguments: Any`:
-  options and variables of vLLM, of its libraries, and of versions that we do not know.
-  [security.md](security.md#any-arguments) says what that costs.
-- [Refused](#refused-by-the-api-server) in every version is what another field sets, and what would have the
-  pod break its contract: code from elsewhere, other ports, other files.
+- Options have their full names, with dashes or underscores; `-O3` and the like are refused, and so is what
+  a reserved name begins with, which vLLM would complete: as such, as a part of it, and with no-.
+- With `speculative` set, `--async-scheduling` is `speculative.asyncScheduling`.
+- Variables that begin with `APP_` are free, for code of your own.
+- With `limits.models`, a repository or folder in {repositories}, and each text with a `/` in
+  {with_repositories}, must be allowed by it; and these variables by `limits.proxies`: {variables}.
 
-How words are written:
-
-- Options have their full names, with dashes or underscores, and parts of them have underscores alone; `-O3`
-  and the like are not allowed, nor beginnings of names, which vLLM would complete.
-- A value follows its option as `--NAME=VALUE`, or as the next word. Any other word is refused: vLLM would
-  take it for the name of the model. The value of an option that is not listed is written `--NAME=VALUE`.
-- No word may contain a line break or another control character.
-- `--async-scheduling` only while `speculative` is unset, which has a field for it.
-"""
-
-
-_LIMITED: Final = """\
-Where whoever runs the operator has set `limits.models`, a repository or folder in {repositories}, and each
-text with a `/` in {with_repositories}, must be allowed by it, listed or not; and these variables must be by
-`limits.proxies`: {variables}.
-"""
+| option or variable | why, and what to do |
+| --- | --- |"""
 
 
 def _listed(words: Iterable[str]) -> str:
     return ", ".join(f"`{word}`" for word in words)
 
 
-def arguments_text() -> str:
-    """Return what a user may say beside typed fields, as Markdown."""
-    version = SUPPORTED_VLLM[-1]
-    known = VOCABULARIES[version]
-    variables = known.variables.union(engine_env.WAY_TO_THE_HUB)
-    parts = [
-        _ARGUMENTS_HEAD.format(anchor=version.replace(".", "")),
-        _LIMITED.format(
-            repositories=_listed(f"--{name}" for name in known.repositories),
-            with_repositories=_listed(f"--{name}" for name in sorted(known.with_repositories)),
-            variables=_listed(engine_env.WAY_TO_THE_HUB),
-        ),
-        f"## Listed for vLLM {version}\n",
-        "Alone, or as --no-NAME:\n",
-        _names(known.switches),
-        "With a value:\n",
-        _names(known.values),
-        "With one or more values:\n",
-        _names(known.lists),
-        "With a value of JSON, or by parts, --NAME.PART=VALUE:\n",
-        _names((*known.configurations, *map(_spelt, known.parts))),
-        f"Variables: any name that begins with `{engine_env.OWN_PREFIX}`, for code of your own, and\n",
-        " ".join(f"`{name}`" for name in sorted(variables)) + "\n",
-        "## Not listed\n",
-        "| option or variable | why not |\n| --- | --- |",
-        *(
-            f"| {_listed(f'--{name}' for name in sorted(names))} | {why} |"
-            for why, names in known.unlisted.items()
-        ),
-        *(f"| {_listed(sorted(names))} | {why} |" for why, names in known.unlisted_variables.items()),
-        "\n## Refused by the API server\n",
-        "Beginnings of these options, their parts and their --no- forms are refused too.\n",
-        "| option or variable | why, and what to do |\n| --- | --- |",
-        *_refused("is set by the operator", engine_args.OWNED),
-        *_refused("is not allowed", engine_args.FORBIDDEN),
-        *(
-            f"| `{pattern.replace('|', chr(92) + '|')}` | {head}: {what} |"
-            for head, table in (
-                ("is set by the operator", engine_env.OWNED),
-                ("is not allowed", engine_env.FORBIDDEN),
-            )
-            for what, pattern in table.items()
-        ),
-        "",
-    ]
-    return "\n".join(parts)
-
-
-def _refused(head: str, table: Mapping[str, Iterable[str]]) -> Iterator[str]:
-    for what, names in table.items():
-        yield f"| {_listed(f'--{name}' for name in sorted(names))} | {head}: {what} |"
-
-
-def _names(options: Iterable[str]) -> str:
-    return " ".join(f"`--{name}`" for name in sorted(options)) + "\n"
-
-
-def _spelt(part: str) -> str:
-    """Return a part as vLLM takes it: an option's name with dashes, and a field's with underscores."""
-    option, _, field = part.partition(".")
-    return f"{option}.{field.replace('-', '_')}"
+def _reserved() -> Iterator[str]:
+    """Yield what a user may not say beside typed fields, as lines of Markdown."""
+    yield _RESERVED.format(
+        repositories=_listed(f"--{name}" for name in REPOSITORIES),
+        with_repositories=_listed(f"--{name}" for name in WITH_REPOSITORIES),
+        variables=_listed(WAY_TO_THE_HUB),
+    )
+    for head, options, variables in (
+        ("is set by the operator", reserved_options.OWNED, reserved_variables.OWNED),
+        ("is not allowed", reserved_options.FORBIDDEN, reserved_variables.FORBIDDEN),
+    ):
+        for what, names in options.items():
+            yield f"| {_listed(f'--{name}' for name in sorted(names))} | {head}: {what} |"
+        for what, pattern in variables.items():
+            yield f"| `{pattern.replace('|', chr(92) + '|')}` | {head}: {what} |"
+    yield ""
 
 
 def reference_text() -> str:
@@ -161,7 +103,9 @@ def reference_text() -> str:
             f"- `{'.'.join(filter(None, (*rule.at, rule.field))).replace('.*', '[]')}`: {rule.message}."
             for rule in RULES
         ),
-        "\n## status\n",
+        "",
+        *_reserved(),
+        "## status\n",
         _table(schema_of(GuidedModelStatus), "status", with_default=False),
     ]
     return "\n".join(parts)
@@ -216,7 +160,6 @@ def main(options: list[str]) -> int:
     """
     made = {
         REFERENCE_FILE: reference_text(),
-        ARGUMENTS_FILE: arguments_text(),
         COMBINATIONS_FILE: combinations_text(),
     }
     if options != ["--check"]:

@@ -73,7 +73,9 @@ def plan(
     deadlines = () if unsupported else tuple(word for name in _DEADLINES for word in (name, start_s))
     told = otel_variables.environment(pod, env)
     child_env = {**_DEFAULTS, _READY: start_s, **told, names.ENV_BOOT: boot, **_threads(pod, env, cpus)}
-    argv = (*program, *deadlines, *_for_this_build(args, env), *ours, *_traces(pod), *_group(pod, env))
+    # The model as a word of its own, too: another word that no option takes is then one too many for vLLM.
+    given = (pod.model, *deadlines, *_for_this_build(args, env))
+    argv = (*program, *given, *ours, *_traces(pod), *_group(pod, env))
     return EngineCommand(argv, child_env, boot, unsupported)
 
 

@@ -9,14 +9,15 @@ import msgspec
 
 from guided_contract.combinations.row import GPUS, REFUSALS, Facts, Row
 from guided_contract.combinations.table import ROWS, that_hold
-from guided_operator.api.engine_args import option
 from guided_operator.api.rule import Rule, cel_list
+from guided_operator.api.words import option
 
 if TYPE_CHECKING:
     from guided_operator.api.engine import Engine
     from guided_operator.api.spec import GuidedModelSpec
 
 RUNNER: Final = "VLLM_USE_V2_MODEL_RUNNER"
+_SEQUENCES: Final = "--max-num-seqs"
 # Sequences and tokens of a step that vLLM takes for granted, by the GPU; and what has it take others.
 _ON_GPUS: Final = ((1024, 16384), (1024, 8192), (256, 2048))
 _OTHER_DEFAULTS: Final = {"--performance-mode", "--no-enable-chunked-prefill"}
@@ -55,6 +56,7 @@ def facts_of(spec: "GuidedModelSpec") -> Facts:
     """Return what a spec says of its engines; the model, and what is installed, say the rest."""
     asked, spread, switches = spec.speculative, spec.parallelism, _switches(spec.engine)
     dbo = switches["enable-dbo"] or _microbatches(spec.engine)
+    sequences = _number(spec.engine, _SEQUENCES)
     return Facts(
         method=asked.method if asked else "",
         device=_device(spec.engine),
@@ -69,8 +71,8 @@ def facts_of(spec: "GuidedModelSpec") -> Facts:
         sharded=switches["enable-batch-sharded-sampling"],
         unshardable=_unshardable(spec.engine, spread.tensor),
         fast_prefill=switches["kv-sharing-fast-prefill"],
-        overactive=_exceeds(_number(spec.engine, "--max-num-active-seqs"), spec.engine.max_num_seqs),
-        short_step=_exceeds(spec.engine.max_num_seqs, _number(spec.engine, "--max-num-batched-tokens")),
+        overactive=_exceeds(_number(spec.engine, "--max-num-active-seqs"), sequences),
+        short_step=_exceeds(sequences, _number(spec.engine, "--max-num-batched-tokens")),
         eager=switches["enforce-eager"] or _graphless(spec.engine),
         dbo=dbo,
         by_batch=asked is not None and asked.disable_above is not None,
@@ -143,12 +145,12 @@ def _microbatches(engine: "Engine") -> bool:
 
 
 def largest_batch(engine: "Engine") -> int:
-    """Return how many sequences vLLM surely takes at a time: where no field says so, as many as on a CPU.
+    """Return how many sequences vLLM surely takes at a time: where nothing says so, as many as on a CPU.
 
     Nor more than tokens, of which each has one.
     """
     tokens = _number(engine, "--max-num-batched-tokens")
-    most = engine.max_num_seqs or _LEAST_MAX_NUM_SEQS
+    most = _number(engine, _SEQUENCES) or _LEAST_MAX_NUM_SEQS
     return most if tokens is None else max(1, min(most, tokens))
 
 
@@ -180,7 +182,7 @@ def _graphless(engine: "Engine") -> bool:
 
 def _unshardable(engine: "Engine", ranks: int) -> bool:
     """Return whether rows could not be shared out, or would have no bounds."""
-    few = engine.max_num_seqs is not None and engine.max_num_seqs < ranks
+    few = _exceeds(ranks, _number(engine, _SEQUENCES))
     return few or _last(engine, "--max-logprobs").startswith("-")
 
 
@@ -191,7 +193,7 @@ def _crowded(engine: "Engine", drafts: int, ranks: int) -> bool:
         return False
     defaults = [(128 * ranks, 2048 * ranks)] if _device(engine) == "CPU" else _ON_GPUS
     return all(
-        (engine.max_num_seqs or min(seqs, int(given or tokens))) * (drafts + 1) > int(given or tokens)
+        (_number(engine, _SEQUENCES) or min(seqs, int(given or tokens))) * (drafts + 1) > int(given or tokens)
         for seqs, tokens in defaults
     )
 

@@ -120,8 +120,6 @@ def _add_rules(root: Schema) -> None:
         for part in rule.at:
             node = node["items"] if part == "*" else node["properties"][part]
         validation = {"rule": rule.cel, "message": rule.message}
-        if rule.told is not None:
-            validation["messageExpression"] = rule.told[0]
         if rule.at and rule.field:
             validation["fieldPath"] = f".{rule.field}"
         node.setdefault("x-kubernetes-validations", []).append(validation)

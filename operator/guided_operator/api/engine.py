@@ -1,12 +1,12 @@
 """The vLLM server: `spec.engine`."""
 
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final
 
 from pydantic import AfterValidator, Field
 
 from guided_operator.api.accelerator import Accelerator
 from guided_operator.api.base import ApiModel, text, unique_names
-from guided_operator.api.rule import Rule, cel_text, matches
+from guided_operator.api.rule import Rule
 from guided_operator.api.secret_refs import SecretKey
 
 # A line break or another control character is no part of an option, and some checks end at one.
@@ -24,8 +24,8 @@ class EnvVar(ApiModel):
 
     name: Annotated[str, text(128, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")] = Field(
         description=(
-            "Name of the variable: for your own code any that begins with APP_, else one that the operator "
-            "lists for the version of vLLM (docs/arguments.md), or any where its limits.arguments is Any."
+            "Name of the variable; none that another field sets, and none that breaks the pod's isolation. "
+            "Names that begin with APP_ are free, for your own code."
         )
     )
     value: Annotated[str, text(4096, least=0)] | None = Field(
@@ -58,41 +58,9 @@ class Engine(ApiModel):
             ),
         )
     )
-    plugin: Literal["Inject", "Prebuilt"] = Field(
-        default="Inject",
-        description=(
-            "How plugin and sidecar get into the pod. Inject: they are copied from the operator's image. "
-            "Prebuilt: the engine image already contains them. Default: Inject, which needs no image of "
-            "your own."
-        ),
-    )
     accelerator: Accelerator = Field(
         default=Accelerator(),
         description="What the ranks run on. Default: one nvidia.com/gpu for each rank.",
-    )
-    max_model_len: Annotated[int, Field(ge=16, le=16_777_216)] | None = Field(
-        default=None,
-        description=(
-            "Maximum length of a sequence, prompt and output together, in tokens. Default: the model's "
-            "own limit; a smaller value needs less KV cache."
-        ),
-    )
-    max_num_seqs: Annotated[int, Field(ge=1, le=65_536)] | None = Field(
-        default=None,
-        description=(
-            "Maximum number of sequences that each engine of a pod runs at the same time; further "
-            "requests wait. Default: vLLM's choice, by the device's memory; a smaller value makes each "
-            "sequence faster."
-        ),
-    )
-    gpu_memory_utilization: (
-        Annotated[str, text(6, pattern=r"^(0\.(0[1-9]|[1-9])[0-9]{0,2}|1(\.0{1,4})?)$")] | None
-    ) = Field(
-        default=None,
-        description=(
-            "Fraction of each device's memory that vLLM may use for weights and KV cache, a quoted string"
-            ' from "0.01" to "1". Default: vLLM\'s own; set less where something else shares the device.'
-        ),
     )
     runtime_class_name: Annotated[str, text(253)] | None = Field(
         default=None,
@@ -110,39 +78,21 @@ class Engine(ApiModel):
         default=[],
         description=(
             "Further arguments of vLLM's API server, one word per item: --NAME=VALUE, or --NAME followed "
-            "by its value. Options that the operator lists for the version of vLLM (docs/arguments.md), or "
-            "any where its limits.arguments is Any, but none that another field sets and none that breaks "
-            "the pod's isolation. Default: none."
+            "by its value. Any option of vLLM, by its full name, but none that another field sets and none "
+            "that breaks the pod's isolation. Default: none."
         ),
     )
     env: Annotated[list[EnvVar], Field(max_length=64), AfterValidator(unique_names)] = Field(
         default=[],
         description=(
-            "Environment variables of the engine container (docs/arguments.md). They override the "
-            "operator's defaults. Default: none."
+            "Environment variables of the engine container. They override the operator's defaults. Default: "
+            "none."
         ),
         json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
     )
 
 
-_ASYNC: Final = "^--(no[-_])?async[-_]scheduling$"
-
 ENGINE_RULES: Final = (
-    Rule(
-        ("spec", "engine"),
-        "args",
-        "must begin with an option: vLLM takes a value without an option for the name of the model",
-        "!has(self.args) || self.args.size() == 0 || self.args[0].startsWith('--')",
-        lambda engine: bool(engine.args) and not engine.args[0].startswith("--"),
-    ),
-    Rule(
-        ("spec",),
-        "engine.args",
-        "with speculative set, use speculative.asyncScheduling instead of an argument",
-        "!has(self.speculative) || !has(self.engine.args) || "
-        f"!self.engine.args.exists(a, a.matches({cel_text(_ASYNC)}))",
-        lambda spec: spec.speculative is not None and any(matches(_ASYNC, word) for word in spec.engine.args),
-    ),
     Rule(
         ("spec", "engine", "env", "*"),
         "value",

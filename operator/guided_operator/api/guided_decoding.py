@@ -52,26 +52,6 @@ class Compile(ApiModel):
     )
 
 
-class Consensus(ApiModel):
-    """How often the masks and tokens of the ranks are compared, where parallelism.tensor is above 1."""
-
-    mode: Literal["Off", "Sampled", "Every"] = Field(
-        default="Sampled",
-        description=(
-            "When the ranks of a pod are compared. Sampled: at the first token of a sequence, then every "
-            'sampleEvery tokens. Every: at every token. "Off": never; quote it in YAML. Default: Sampled,'
-            " which costs microseconds per step and still finds every lasting difference."
-        ),
-    )
-    sample_every: Annotated[int, Field(ge=1, le=65_536)] = Field(
-        default=32,
-        description=(
-            "In mode Sampled, the number of tokens of a sequence between two comparisons; a difference is"
-            " found within that many tokens. Default: 32, one or two lines of text."
-        ),
-    )
-
-
 class ConfigMapKey(ApiModel):
     """A key of a ConfigMap in this namespace."""
 
@@ -155,7 +135,6 @@ class GuidedDecoding(ApiModel):
         ),
     )
     compile: Compile = Field(default=Compile(), description="Limits on compiling one grammar.")
-    consensus: Consensus = Field(default=Consensus(), description="How often the ranks are compared.")
     grammars: Annotated[list[NamedGrammar], Field(max_length=64), AfterValidator(unique_names)] = Field(
         default=[],
         description=(

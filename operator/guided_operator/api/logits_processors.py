@@ -2,11 +2,11 @@
 
 import json
 from collections.abc import Iterable, Iterator
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final
 
 from pydantic import Field
 
-from guided_operator.api.base import ApiModel, Between, text
+from guided_operator.api.base import ApiModel, text
 from guided_operator.api.rule import Rule
 
 # Of one processor's params, as JSON. All 16 have room in the ConfigMap of the pod's configuration (1 MiB).
@@ -49,21 +49,6 @@ class LogitsProcessor(ApiModel):
         description=(
             "Whether the processor runs for every request, before what the request chooses: for moderation "
             "and watermarks. Default: false, a request may leave it out."
-        ),
-    )
-    time_budget: Annotated[str, Between("1ms", "10s")] = Field(
-        default="5ms",
-        description=(
-            "CPU time that the processors of this factory may take in one step of a rank, those of all "
-            "sequences together: the whole batch waits for them. Default: 5ms."
-        ),
-    )
-    on_over_budget: Literal["FailRequest", "Report"] = Field(
-        default="Report",
-        description=(
-            "What to do in a step in which they take more. Report: it is counted in the metric "
-            "guidedmodel_processor_steps_over_budget_total. FailRequest: also the sequence that took longest "
-            "ends with an error. Default: Report."
         ),
     )
 

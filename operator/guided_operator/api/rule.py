@@ -34,8 +34,6 @@ class Rule:
         CEL that is true if the rule is met.
     broken
         The negation of `cel`, on the parsed node.
-    told
-        What is reported instead of `message` where that depends on the value: in CEL, and in Python.
     """
 
     at: tuple[str, ...]
@@ -43,11 +41,6 @@ class Rule:
     message: str
     cel: str
     broken: Callable[[Any], bool]
-    told: tuple[str, Callable[[Any], str]] | None = None
-
-    def said(self, node: Any) -> str:
-        """Return the message about a node that breaks the rule."""
-        return self.message if self.told is None else self.told[1](node)
 
 
 def cel_text(value: str) -> str:

@@ -11,11 +11,9 @@ from typing import Any, Final
 from guided_contract.backends import BACKENDS
 from guided_operator.api.accelerator import ACCELERATOR_RULES
 from guided_operator.api.autoscaling import AUTOSCALING_RULES
-from guided_operator.api.base import ApiModel, seconds
+from guided_operator.api.base import ApiModel
 from guided_operator.api.combinations import COMBINATION_RULES
 from guided_operator.api.engine import ENGINE_RULES
-from guided_operator.api.engine_args import ARGS_RULES
-from guided_operator.api.engine_env import ENV_RULES
 from guided_operator.api.logits_processors import LOGITS_PROCESSOR_RULES
 from guided_operator.api.lora import LORA_RULES
 from guided_operator.api.model import MODEL_RULES
@@ -26,7 +24,6 @@ from guided_operator.api.rollout import ROLLOUT_RULES
 from guided_operator.api.rule import Problem, Rule, cel_text, matches
 from guided_operator.api.speculative import SPECULATIVE_RULES
 from guided_operator.api.storage import STORAGE_RULES
-from guided_operator.api.telemetry import TELEMETRY_RULES
 
 NAME_LENGTH: Final = 40  # leaves room for what Kubernetes appends to names of pods (63 in all)
 _NAME: Final = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"  # a Service's name is stricter than a resource's
@@ -51,8 +48,6 @@ RULES: Final = (
         lambda gm: not matches(_NAME, gm.metadata.name),
     ),
     *MODEL_RULES,
-    *ARGS_RULES,
-    *ENV_RULES,
     *ENGINE_RULES,
     *ACCELERATOR_RULES,
     *SPECULATIVE_RULES,
@@ -60,7 +55,6 @@ RULES: Final = (
     *LORA_RULES,
     *STORAGE_RULES,
     *POD_RULES,
-    *TELEMETRY_RULES,
     Rule(
         ("spec", "guidedDecoding"),
         "whitespace",
@@ -79,14 +73,6 @@ RULES: Final = (
         "!has(self.grammars) || self.grammars.size() == 0 || "
         "!has(self.placement) || self.placement != 'Scheduler'",
         lambda guided: bool(guided.grammars) and guided.placement == "Scheduler",
-    ),
-    Rule(
-        ("spec", "sidecar"),
-        "restart",
-        "baseDelay must not exceed maxDelay",
-        "!has(self.restart) || !has(self.restart.baseDelay) || !has(self.restart.maxDelay) || "
-        "duration(self.restart.baseDelay) <= duration(self.restart.maxDelay)",
-        lambda sidecar: seconds(sidecar.restart.base_delay) > seconds(sidecar.restart.max_delay),
     ),
     *ROLLOUT_RULES,
 )
@@ -116,7 +102,7 @@ def _attribute(model: type[ApiModel], part: str) -> str:
 def broken_rules(gm: GuidedModel) -> list[Problem]:
     """Return what the API server would refuse by CEL, in the order of the rules."""
     return [
-        Problem(".".join(filter(None, (path, rule.field))), rule.said(node))
+        Problem(".".join(filter(None, (path, rule.field))), rule.message)
         for rule in RULES
         for path, node in nodes(gm, rule.at)
         if rule.broken(node)

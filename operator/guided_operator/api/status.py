@@ -259,7 +259,7 @@ class GuidedModelStatus(ReportedModel):
             "Conditions: Ready, Available, Progressing, Compatible, GuidedDecoding and "
             "AuxiliaryResourcesReady, which is False while a PodDisruptionBudget, autoscaler or PodMonitor "
             "is refused or its API is missing, and is no part of the others; Telemetry, where "
-            "telemetry.otlp is set; for GitOps tools (kstatus) also Reconciling and Stalled, which are "
+            "telemetry.endpoint is set; for GitOps tools (kstatus) also Reconciling and Stalled, which are "
             "present only while they are True."
         ),
         json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},

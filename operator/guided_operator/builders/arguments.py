@@ -38,12 +38,6 @@ def engine_arguments(gm: GuidedModel, site: Site) -> list[str]:
         arguments += ["--revision", spec.model.revision, "--tokenizer-revision", spec.model.revision]
     if spec.model.trust_remote_code:
         arguments += ["--trust-remote-code"]
-    if spec.engine.max_model_len is not None:
-        arguments += ["--max-model-len", str(spec.engine.max_model_len)]
-    if spec.engine.max_num_seqs is not None:
-        arguments += ["--max-num-seqs", str(spec.engine.max_num_seqs)]
-    if spec.engine.gpu_memory_utilization is not None:
-        arguments += ["--gpu-memory-utilization", spec.engine.gpu_memory_utilization]
     arguments += _lora(gm, site)
     arguments += _speculative(gm, site)
     arguments += _structured_outputs(gm)

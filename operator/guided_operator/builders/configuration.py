@@ -1,23 +1,14 @@
 """The pod's configuration file, and the ConfigMap that carries it."""
 
 from pathlib import PurePosixPath
-from typing import Final
 
 from guided_contract import config
 from guided_operator.api import GuidedModel
 from guided_operator.api.base import seconds
 from guided_operator.api.quantity import amount
-from guided_operator.api.telemetry import Otlp, OtlpTls
 from guided_operator.builders.drain import drain_config
 from guided_operator.builders.pod_paths import Site
 from guided_operator.builders.source import parse_source
-
-# Below Site.otlp_secrets; the last two are the keys of a Secret of type kubernetes.io/tls.
-HEADERS_FOLDER: Final = "headers"
-TLS_FOLDER: Final = "tls"
-CA_FILE: Final = "ca.crt"
-CERTIFICATE_FILE: Final = "tls.crt"
-KEY_FILE: Final = "tls.key"
 
 
 def pod_config(gm: GuidedModel, site: Site) -> config.PodConfig:
@@ -48,8 +39,6 @@ def pod_config(gm: GuidedModel, site: Site) -> config.PodConfig:
                 params=processor.params,
                 apply_by_default=processor.apply_by_default,
                 enforced=processor.enforced,
-                time_budget_s=seconds(processor.time_budget),
-                on_over_budget=processor.on_over_budget,
             )
             for processor in spec.logits_processors
         ],
@@ -57,14 +46,8 @@ def pod_config(gm: GuidedModel, site: Site) -> config.PodConfig:
         probes=config.ProbesConfig(
             startup_timeout_s=seconds(spec.probes.startup_timeout),
             stall_timeout_s=seconds(spec.probes.stall_timeout),
-            guided=config.GuidedProbeConfig(
-                mode=spec.probes.guided.mode,
-                period_s=seconds(spec.probes.guided.period),
-                on_failure=spec.probes.guided.on_failure,
-            ),
         ),
         drain=drain_config(gm, site),
-        restart=_restart(gm),
         telemetry=_telemetry(gm, site),
     )
 
@@ -79,9 +62,9 @@ def config_file_name(site: Site) -> str:
     return PurePosixPath(site.config_path).name
 
 
-def collector(gm: GuidedModel) -> Otlp | None:
+def collector(gm: GuidedModel) -> str | None:
     """Return the collector that the resource names."""
-    return gm.spec.telemetry.otlp if gm.spec.telemetry is not None else None
+    return gm.spec.telemetry.endpoint if gm.spec.telemetry is not None else None
 
 
 def _guided_decoding(gm: GuidedModel) -> config.GuidedDecodingConfig:
@@ -99,35 +82,13 @@ def _guided_decoding(gm: GuidedModel) -> config.GuidedDecodingConfig:
             max_schema_bytes=int(amount(guided.compile.max_schema_size)),
             max_depth=guided.compile.max_depth,
         ),
-        consensus=config.ConsensusConfig(
-            mode=guided.consensus.mode, sample_every=guided.consensus.sample_every
-        ),
         request_options=tuple(guided.request_options),
     )
 
 
-def _restart(gm: GuidedModel) -> config.RestartConfig:
-    restart = gm.spec.sidecar.restart
-    return config.RestartConfig(
-        max_attempts=restart.max_attempts,
-        base_delay_s=seconds(restart.base_delay),
-        max_delay_s=seconds(restart.max_delay),
-        reset_after_s=seconds(restart.reset_after),
-    )
-
-
 def _telemetry(gm: GuidedModel, site: Site) -> config.TelemetryConfig:
-    otlp = collector(gm)
-    if site.otlp_endpoint is not None or otlp is None:
+    """Return what no variable says: the resource's collector is one, as its protocol and headers are."""
+    sampling = float(gm.spec.telemetry.sampling) if gm.spec.telemetry is not None else 1.0
+    if site.otlp_endpoint is not None:
         return config.TelemetryConfig(endpoint=site.otlp_endpoint)
-    tls = otlp.tls or OtlpTls()
-    folder = PurePosixPath(site.otlp_secrets)
-    return config.TelemetryConfig(
-        endpoint=otlp.endpoint,
-        protocol=otlp.protocol,
-        sampling=float(gm.spec.telemetry.sampling) if gm.spec.telemetry is not None else 1.0,
-        ca_file=str(folder / TLS_FOLDER / CA_FILE) if tls.ca_secret_key_ref else None,
-        certificate_file=str(folder / TLS_FOLDER / CERTIFICATE_FILE) if tls.client_secret_ref else None,
-        key_file=str(folder / TLS_FOLDER / KEY_FILE) if tls.client_secret_ref else None,
-        headers_folder=str(folder / HEADERS_FOLDER) if otlp.headers_secret_ref else None,
-    )
+    return config.TelemetryConfig(sampling=sampling)

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 from kubernetes.aio import client as k8s
 
 from guided_contract import names
-from guided_operator.api import GuidedModel, engine_env
+from guided_operator.api import GuidedModel, words
 from guided_operator.api.engine import EnvSource, EnvVar
 from guided_operator.api.quantity import amount
 from guided_operator.builders.configuration import collector
@@ -60,15 +60,15 @@ def sidecar_environment(gm: GuidedModel, site: Site) -> list[k8s.V1EnvVar]:
     theirs = [
         env
         for env in gm.spec.engine.env
-        if env.name.startswith("HF_") or env.name in (*engine_env.WAY_TO_THE_HUB, *engine_env.TELEMETRY)
+        if env.name.startswith("HF_") or env.name in (*words.WAY_TO_THE_HUB, *words.TELEMETRY)
     ]
     return _merged(variables, [*_secrets(gm), *_way(gm, theirs)])
 
 
 def _way(gm: GuidedModel, variables: list[EnvVar]) -> list[EnvVar]:
     """Return the user's variables, by which no proxy stands between engine, sidecar and collector."""
-    otlp = collector(gm)
-    direct = (*_SAME_POD, *([urlsplit(otlp.endpoint).hostname or ""] if otlp is not None else []))
+    endpoint = collector(gm)
+    direct = (*_SAME_POD, *([urlsplit(endpoint).hostname or ""] if endpoint is not None else []))
     found = {variable.name: variable for variable in variables}
     if not _PROXIES.isdisjoint(found):
         for name in _EXCEPT & found.keys() or ("NO_PROXY",):
@@ -94,7 +94,10 @@ def _secrets(gm: GuidedModel) -> list[EnvVar]:
 
 def _shared(gm: GuidedModel, site: Site) -> dict[str, str]:
     variables = {names.ENV_CONFIG: site.config_path, "PYTHONUNBUFFERED": "1"}
-    if site.plugin_dir and gm.spec.engine.plugin == "Inject":
+    endpoint = collector(gm)
+    if endpoint is not None and site.otlp_endpoint is None:
+        variables["OTEL_EXPORTER_OTLP_ENDPOINT"] = endpoint.rstrip("/").removesuffix("/v1/traces")
+    if site.plugin_dir:
         variables["PYTHONPATH"] = site.plugin_dir
     if site.home:
         # The user of the pod has no entry in the image's passwd: without USER, torch fails to name its cache.

@@ -48,7 +48,7 @@ def pod_template(gm: GuidedModel, site: Site, config_map: str) -> k8s.V1PodTempl
                 fs_group_change_policy="OnRootMismatch" if own.fs_group else None,
                 seccomp_profile=k8s.V1SeccompProfile(type="RuntimeDefault"),
             ),
-            init_containers=[escape(each) for each in (*_plugin(gm, site), _sidecar(gm, site))],
+            init_containers=[escape(each) for each in (*_plugin(site), _sidecar(gm, site))],
             containers=[escape(_engine(gm, site))],
             volumes=made,
             resource_claims=resources.resource_claims(gm) or None,
@@ -95,8 +95,8 @@ def _sidecar(gm: GuidedModel, site: Site) -> k8s.V1Container:
     )
 
 
-def _plugin(gm: GuidedModel, site: Site) -> list[k8s.V1Container]:
-    if gm.spec.engine.plugin != "Inject" or not site.plugin_dir:
+def _plugin(site: Site) -> list[k8s.V1Container]:
+    if not site.plugin_dir:
         return []
     container = k8s.V1Container(
         name=names.PLUGIN_CONTAINER,

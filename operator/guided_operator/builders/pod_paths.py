@@ -38,8 +38,6 @@ class Site:
         The configuration file.
     named_grammars
         Folder of the named grammars' files.
-    otlp_secrets
-        Folder of what Secrets hold for the collector.
     plugin_dir
         Folder that plugin and sidecar are imported from; "" where they already can be.
     home
@@ -75,7 +73,6 @@ class Site:
     run_dir: str = "/run/guidedmodel"
     config_path: str = "/etc/guidedmodel/config.json"
     named_grammars: str = "/etc/guidedmodel-grammars"
-    otlp_secrets: str = "/etc/guidedmodel-otlp"
     plugin_dir: str = "/guidedmodel"
     home: str = "/tmp"  # noqa: S108 - an emptyDir of the pod's own
     hub: str = "/hub"

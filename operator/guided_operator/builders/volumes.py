@@ -5,19 +5,10 @@ from typing import Final
 
 from kubernetes.aio import client as k8s
 
-from guided_operator.api import GuidedModel, engine_env
+from guided_operator.api import GuidedModel, words
 from guided_operator.api.pod import EmptyVolume, Volume
 from guided_operator.api.quantity import canonical
 from guided_operator.api.storage import Claim
-from guided_operator.api.telemetry import OtlpTls
-from guided_operator.builders.configuration import (
-    CA_FILE,
-    CERTIFICATE_FILE,
-    HEADERS_FOLDER,
-    KEY_FILE,
-    TLS_FOLDER,
-    collector,
-)
 from guided_operator.builders.grammars import map_name
 from guided_operator.builders.pod_paths import Site
 from guided_operator.builders.source import claims, compile_cache, downloads
@@ -31,7 +22,6 @@ _ENGINE_TMP: Final = "engine-tmp"
 _SIDECAR_TMP: Final = "sidecar-tmp"
 _HUB: Final = "hub"
 _CACHE: Final = "cache"
-_OTLP: Final = "otlp-"
 _OWN: Final = "own-"
 
 # Compiled grammars live there, up to 22 MB each; what is really used counts against the containers' memory.
@@ -54,13 +44,12 @@ def volumes(gm: GuidedModel, site: Site, config_map: str) -> list[k8s.V1Volume]:
         k8s.V1Volume(name=_ENGINE_TMP, empty_dir=_disk(gm.spec.storage.temporary)),
         k8s.V1Volume(name=_SIDECAR_TMP, empty_dir=k8s.V1EmptyDirVolumeSource()),
     ]
-    if _injects(gm, site):
+    if site.plugin_dir:
         found.append(k8s.V1Volume(name=_PLUGIN, empty_dir=k8s.V1EmptyDirVolumeSource()))
     if _downloads(gm, site):
         found.append(_hub_volume(gm))
     if (cache := compile_cache(gm, site)) is not None:
         found.append(_claimed(_CACHE, cache))
-    found += _otlp_volumes(gm)
     found += [_own_volume(volume) for volume in gm.spec.pod.volumes]
     for claim in claims(gm):
         source = k8s.V1PersistentVolumeClaimVolumeSource(claim_name=claim, read_only=True)
@@ -95,56 +84,16 @@ def plugin_mounts(site: Site) -> list[k8s.V1VolumeMount]:
     return [k8s.V1VolumeMount(name=_PLUGIN, mount_path=site.plugin_dir)]
 
 
-def _otlp_volumes(gm: GuidedModel) -> list[k8s.V1Volume]:
-    """Return what Secrets hold for the collector: certificates in one volume, headers in another."""
-    otlp = collector(gm)
-    if otlp is None:
-        return []
-    found = []
-    projections = _certificates(otlp.tls) if otlp.tls is not None else []
-    if projections:
-        projected = k8s.V1ProjectedVolumeSource(sources=projections)
-        found.append(k8s.V1Volume(name=f"{_OTLP}{TLS_FOLDER}", projected=projected))
-    if otlp.headers_secret_ref is not None:
-        secret = k8s.V1SecretVolumeSource(secret_name=otlp.headers_secret_ref.name)
-        found.append(k8s.V1Volume(name=f"{_OTLP}{HEADERS_FOLDER}", secret=secret))
-    return found
-
-
-def _certificates(tls: OtlpTls) -> list[k8s.V1VolumeProjection]:
-    wanted = []
-    if (ca := tls.ca_secret_key_ref) is not None:
-        wanted.append((ca.name, {ca.key: CA_FILE}))
-    if (client := tls.client_secret_ref) is not None:
-        wanted.append((client.name, {CERTIFICATE_FILE: CERTIFICATE_FILE, KEY_FILE: KEY_FILE}))
-    return [
-        k8s.V1VolumeProjection(
-            secret=k8s.V1SecretProjection(
-                name=name, items=[k8s.V1KeyToPath(key=key, path=path) for key, path in items.items()]
-            )
-        )
-        for name, items in wanted
-    ]
-
-
 def _shared_mounts(gm: GuidedModel, site: Site) -> list[k8s.V1VolumeMount]:
     folder = str(PurePosixPath(site.config_path).parent)
     mounts = [
         k8s.V1VolumeMount(name=_RUN, mount_path=site.run_dir),
         k8s.V1VolumeMount(name=_CONFIG, mount_path=folder, read_only=True),
     ]
-    if _injects(gm, site):
+    if site.plugin_dir:
         mounts.append(k8s.V1VolumeMount(name=_PLUGIN, mount_path=site.plugin_dir, read_only=True))
     if _downloads(gm, site):
         mounts.append(k8s.V1VolumeMount(name=_HUB, mount_path=site.hub))
-    mounts += [
-        k8s.V1VolumeMount(
-            name=volume.name,
-            mount_path=f"{site.otlp_secrets}/{volume.name.removeprefix(_OTLP)}",
-            read_only=True,
-        )
-        for volume in _otlp_volumes(gm)
-    ]
     for claim in claims(gm):
         name = _claim_volume(gm, claim)
         mounts.append(k8s.V1VolumeMount(name=name, mount_path=site.models(claim), read_only=True))
@@ -158,10 +107,6 @@ def _home_mounts(site: Site, volume: str) -> list[k8s.V1VolumeMount]:
 def _claim_volume(gm: GuidedModel, claim: str) -> str:
     # A volume's name has at most 63 characters and no dots; a claim's may have 253 and some.
     return f"model-{claims(gm).index(claim)}"
-
-
-def _injects(gm: GuidedModel, site: Site) -> bool:
-    return gm.spec.engine.plugin == "Inject" and bool(site.plugin_dir)
 
 
 def _downloads(gm: GuidedModel, site: Site) -> bool:
@@ -194,11 +139,11 @@ def _own_mount(site: Site, volume: Volume, *, read_only: bool) -> k8s.V1VolumeMo
 
 
 def _trusted(gm: GuidedModel, site: Site) -> list[Volume]:
-    """Return the user's volumes that variables of the way to the hub point into."""
+    """Return the user's volumes that variables of the way to hub and collector point into."""
     files = [
         PurePosixPath(variable.value or "")
         for variable in gm.spec.engine.env
-        if variable.name in engine_env.WAY_TO_THE_HUB
+        if variable.name in (*words.WAY_TO_THE_HUB, *words.TELEMETRY)
     ]
     return [
         volume

@@ -46,7 +46,7 @@ REASONS: Final[Mapping[str, str | None]] = {
     "ContainerCreating": f"see which image or volume the pod is waiting for: {_DESCRIBE}",
     "EngineStarting": "wait: the engine downloads and loads its model, for at most probes.startupTimeout",
     "OutOfMemory": "raise the limit of the container in the message: spec.resources.limits.memory (or lower "
-    "engine.maxModelLen or maxNumSeqs), or sidecar.resources.limits.memory (or lower "
+    "--max-model-len or --max-num-seqs), or sidecar.resources.limits.memory (or lower "
     "guidedDecoding.compile.memory)",
     "ModelDownloadFailed": "see the last output in the message, then correct model.uri, "
     "the token (model.authSecretKeyRef), the network path to the Hugging Face hub or storage.hub",
@@ -81,7 +81,7 @@ REASONS: Final[Mapping[str, str | None]] = {
     NotReadyReason.ENGINE_STALLED: "see the engine's log: kubectl logs {pods} -c engine "
     "--tail=50; the engine is restarted after probes.stallTimeout",
     NotReadyReason.SERVICE_EXHAUSTED: "see the last failure and the sidecar's log for what kills "
-    "workers between compiles; the budget is restored after sidecar.restart.resetAfter",
+    "workers between compiles; the budget is restored after five minutes without a death",
     NotReadyReason.NOT_READY: "see the sidecar's log: kubectl logs {pods} -c sidecar --tail=50",
     "Desync": "report it with the output of: kubectl logs {pods} --all-containers; "
     "delete the pod to start over",

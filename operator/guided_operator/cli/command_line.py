@@ -84,26 +84,15 @@ def _files(command: Command) -> Command:
     return option(click.argument("more", nargs=-1, type=click.Path(), metavar="")(command))
 
 
-# As the operator's limits.arguments, which a manifest does not say.
-_arguments = click.option(
-    "--arguments",
-    type=click.Choice(["Listed", "Any"]),
-    default="Listed",
-    show_default=True,
-    help="what engine.args and engine.env may hold, as limits.arguments of the operator",
-)
-
-
 @top.command(short_help="check GuidedModel manifests, without a cluster")
 @_files
-@_arguments
-def validate(files: Sequence[str], more: Sequence[str], arguments: str) -> None:
+def validate(files: Sequence[str], more: Sequence[str]) -> None:
     """Check GuidedModel manifests, without a cluster.
 
     Applies all rules of the API server and of the operator. If ConfigMaps are given too, they must hold all
     named grammars.
     """
-    _end_with("validate:main", files=[*files, *more], arguments=arguments)
+    _end_with("validate:main", files=[*files, *more])
 
 
 @top.command(short_help="print the objects that the operator would create, without a cluster")
@@ -114,10 +103,9 @@ def validate(files: Sequence[str], more: Sequence[str], arguments: str) -> None:
     show_default=True,
     help="image of the operator and plugin",
 )
-@_arguments
-def render(files: Sequence[str], more: Sequence[str], plugin_image: str, arguments: str) -> None:
+def render(files: Sequence[str], more: Sequence[str], plugin_image: str) -> None:
     """Print the objects that the operator would create, without a cluster."""
-    _end_with("render:main", files=[*files, *more], plugin_image=plugin_image, arguments=arguments)
+    _end_with("render:main", files=[*files, *more], plugin_image=plugin_image)
 
 
 @top.command(name="run", short_help="serve a GuidedModel on this machine until Ctrl-C")
@@ -148,7 +136,6 @@ def render(files: Sequence[str], more: Sequence[str], plugin_image: str, argumen
     "repeated; default: the ConfigMaps in the manifest file",
 )
 @click.option("--port", type=click.IntRange(1, 65535), help="port of the OpenAI API; default: 8000 if free")
-@_arguments
 @click.option("--viewer", is_flag=True, help="open a page with the traces (arize-phoenix)")
 def run_locally(**options: Any) -> None:
     """Serve a GuidedModel on this machine until Ctrl-C."""

@@ -11,23 +11,21 @@ from guided_operator.builders import Site, Sources, cluster_site
 from guided_operator.cli.inputs import gather
 from guided_operator.cli.validate import faults
 from guided_operator.kube.queue import Key
-from guided_operator.policy.arguments import Arguments
 from guided_operator.policy.installation_limits import NO_LIMITS, Limits
 from guided_operator.reconcile.observe import Observed
 from guided_operator.reconcile.plan import plan
 
 
-def main(files: Sequence[str], plugin_image: str, arguments: Arguments = "Listed") -> int:
+def main(files: Sequence[str], plugin_image: str) -> int:
     """Print the children of every model, in the order in which they are created; 2 if one has a fault."""
     inputs = gather(files)
-    limits = Limits(arguments=arguments)
-    if found := faults(inputs, limits):
+    if found := faults(inputs):
         for fault in found:
             click.echo(fault, err=True)
         return 2
     site = cluster_site(plugin_image)
     for _, model in inputs.models:
-        children = rendered(model, site, inputs.sources(model), limits)
+        children = rendered(model, site, inputs.sources(model))
         click.echo(yaml.safe_dump_all(children, sort_keys=False, explicit_start=True), nl=False)
     return 0
 

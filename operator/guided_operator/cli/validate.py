@@ -9,15 +9,14 @@ from guided_operator.api.combinations import facts_of, remarks
 from guided_operator.builders import Sources
 from guided_operator.builders.grammars import merge
 from guided_operator.cli.inputs import Fault, Inputs, gather
-from guided_operator.policy.arguments import Arguments
-from guided_operator.policy.installation_limits import Limits
+from guided_operator.policy.installation_limits import NO_LIMITS, Limits
 from guided_operator.policy.spec_checks import check
 
 
-def main(files: Sequence[str], arguments: Arguments = "Listed") -> int:
+def main(files: Sequence[str]) -> int:
     """Name every valid model on stdout; what to know of it, and faults, on stderr; 2 if there is a fault."""
     inputs = gather(files)
-    found = faults(inputs, Limits(arguments=arguments))
+    found = faults(inputs)
     unfit = {fault.where for fault in found}
     for where, model in inputs.models:
         if where not in unfit:
@@ -32,7 +31,7 @@ def main(files: Sequence[str], arguments: Arguments = "Listed") -> int:
     return 2 if found else 0
 
 
-def faults(inputs: Inputs, limits: Limits) -> list[Fault]:
+def faults(inputs: Inputs, limits: Limits = NO_LIMITS) -> list[Fault]:
     """Return all that is wrong with what was read, where the operator has these limits."""
     return inputs.faults + [
         Fault(where, problem)

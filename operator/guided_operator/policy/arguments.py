@@ -1,111 +1,116 @@
-"""Which options and variables of vLLM a GuidedModel may carry, by what is known of its vLLM version.
+"""What `spec.engine.args` and `spec.engine.env` may carry.
 
-The schema has refused what would break the pod's contract, whatever the version. Of the rest, those that the
-version's vocabulary lists pass; where the installation has limits.arguments Any, others do too.
+Reserved names are refused everywhere; of the rest an installation may allow and deny some. All else is
+vLLM's, and what it refuses it says itself when it starts.
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Final, Literal
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
 
-from guided_contract.compatibility import SUPPORTED_VLLM
-from guided_operator.api import GuidedModel, Problem, engine_env
-from guided_operator.api.engine_args import REFUSED, option
-from guided_operator.api.rule import matches
-from guided_operator.policy.spec_checks import stated_vllm
-from guided_operator.policy.vllm_0_32 import VLLM_0_32
-from guided_operator.policy.vocabulary import TAKES_PARTS, Vocabulary
+from guided_operator.api import GuidedModel, Problem
+from guided_operator.api.engine import EnvVar
+from guided_operator.api.words import is_number, option
+from guided_operator.policy import reserved_options, reserved_variables
 
-Arguments = Literal["Listed", "Any"]
-
-VOCABULARIES: Final[Mapping[str, Vocabulary]] = {"0.32.0": VLLM_0_32}
-_LATEST: Final = SUPPORTED_VLLM[-1]
-_ASK: Final = "remove it, or have whoever runs the operator set limits.arguments to Any"
-
-
-def check(gm: GuidedModel, allowed: Arguments) -> Iterator[Problem]:
-    """Yield what is wrong with engine.args and engine.env; `allowed` is the installation's."""
-    version, vocabulary = known(gm)
-    words = gm.spec.engine.args
-    unlisted = list(_unlisted(words, version, vocabulary, allowed))
-    refused = {index for index, _ in unlisted}
-    rest = ((index, fault) for index, fault in vocabulary.misplaced(words) if index - 1 not in refused)
-    for index, fault in sorted({**dict(rest), **dict(unlisted)}.items()):
-        yield Problem(f"spec.engine.args[{index}]", fault)
-    yield from _variables(gm, version, vocabulary, allowed)
+_FULL: Final = re.compile(r"--[a-zA-Z0-9][a-zA-Z0-9_-]*(\.[^=]*)?(=.*)?")
+_ASYNC: Final = {"--async-scheduling", "--no-async-scheduling"}
+# Options whose value is a repository or a folder, with the words that are none; and those in whose JSON, at
+# whatever place, a text with a "/" is one: --hf-overrides.text_model_id, .auto_map; code_revision of a
+# processor's code; tensorizer_uri.
+REPOSITORIES: Final = {"generation-config": {"auto", "vllm"}}
+WITH_REPOSITORIES: Final = ("hf-overrides", "mm-processor-kwargs", "model-loader-extra-config")
 
 
-def known(gm: GuidedModel) -> tuple[str, Vocabulary]:
-    """Return the vLLM version that a resource says it has, and what is known of it.
+@dataclass(frozen=True, slots=True)
+class ArgumentLimits:
+    """Names of options (--NAME) and of variables; one with a "*" at its end is all that begin so.
 
-    For a version that nothing is known of, or none that is said: the latest that is supported.
+    Parameters
+    ----------
+    allow
+        What resources may carry; empty: everything.
+    deny
+        What they may not carry, even if it is allowed. A beginning of a denied option is denied as well:
+        vLLM would complete it.
     """
-    version = stated_vllm(gm) or _LATEST
-    return (version, VOCABULARIES[version]) if version in VOCABULARIES else (_LATEST, VOCABULARIES[_LATEST])
+
+    allow: tuple[str, ...] = ()
+    deny: tuple[str, ...] = ()
+
+    def check(self, gm: GuidedModel) -> Iterator[Problem]:
+        """Yield what this installation does not take of the engine's arguments and variables."""
+        for index, word in enumerate(gm.spec.engine.args):
+            name = option(word).split(".", 1)[0].replace("--no-", "--")
+            if name and not self._takes(name, beginning=name):
+                spoken = word.split("=", 1)[0]
+                yield Problem(f"spec.engine.args[{index}]", f"{spoken} {self._told}")
+        for index, variable in enumerate(gm.spec.engine.env):
+            if not self._takes(variable.name):
+                yield Problem(f"spec.engine.env[{index}].name", f"{variable.name} {self._told}")
+
+    def _takes(self, name: str, beginning: str = "") -> bool:
+        is_denied = any(_is_one(name, each) for each in self.deny) or (
+            beginning and any(each.startswith(beginning) for each in self.deny)
+        )
+        return not is_denied and (not self.allow or any(_is_one(name, each) for each in self.allow))
+
+    @property
+    def _told(self) -> str:
+        allowed = f"allows {', '.join(self.allow)}" if self.allow else "allows all"
+        but = f" but {', '.join(self.deny)}" if self.deny else ""
+        return (
+            f"is not allowed by this operator, which {allowed}{but}: remove it, or have whoever runs the "
+            "operator change limits.arguments"
+        )
 
 
-def _unlisted(
-    words: Sequence[str], version: str, vocabulary: Vocabulary, allowed: Arguments
-) -> Iterator[tuple[int, str]]:
+ALL_ARGUMENTS: Final = ArgumentLimits()
+
+
+def check(gm: GuidedModel) -> Iterator[Problem]:
+    """Yield reserved names, and words that are neither options nor values of one."""
+    words = gm.spec.engine.args
     for index, word in enumerate(words):
-        name, spoken = option(word), word.split("=", 1)[0]
-        if not name or vocabulary.lists_option(name):
-            continue
-        if allowed == "Listed":
-            yield index, f"{spoken} {_reason(name, version, vocabulary)}"
-        elif longer := " or ".join(vocabulary.completions(name)):
-            yield index, f"{spoken} is not a whole name, and vLLM would complete it: write {longer}"
-        elif "." in name and "=" not in word:
-            yield index, f"{spoken} takes the next word for its value, whatever it is: write {spoken}=VALUE"
-        elif "." in name and not name.split(".", 1)[0].endswith(TAKES_PARTS):
-            # Of an option without a value vLLM would take it for the model's name.
-            whole = spoken.split(".", 1)[0]
-            yield (
-                index,
-                f"{spoken} is a part, which only options that end with {TAKES_PARTS} have: write {whole}",
+        if fault := _fault(word, is_first=not index, speculates=gm.spec.speculative is not None):
+            yield Problem(f"spec.engine.args[{index}]", fault)
+    for index, variable in enumerate(gm.spec.engine.env):
+        if told := reserved_variables.refusal(variable.name):
+            yield Problem(f"spec.engine.env[{index}].name", told)
+        elif _is_file_of_code(variable):
+            yield Problem(
+                f"spec.engine.env[{index}].value",
+                "of NCCL_NET_PLUGIN must be the name of a library in the image, without a /, and no "
+                "Secret's: NCCL would load a file as code",
             )
 
 
-def _reason(name: str, version: str, vocabulary: Vocabulary) -> str:
-    if why := vocabulary.why_unlisted(name):
-        return f"is not listed for vLLM {version}: {why}; {_ASK}"
-    meant = vocabulary.closest(name)
-    if meant and meant.removeprefix("--") in REFUSED:
-        return f"is no option of vLLM {version}; did you mean {meant}? It {REFUSED[meant.removeprefix('--')]}"
-    if meant:
-        return f"is no option of vLLM {version}; did you mean {meant}?"
-    return (
-        f"is no option that is known of vLLM {version}; docs/arguments.md lists those that are. If your vLLM "
-        f"has it: {_ASK}"
-    )
+def _fault(word: str, *, is_first: bool, speculates: bool) -> str:
+    if not word.startswith("-") or is_number(word):
+        return "must be an option: the first word has none that it could be the value of" if is_first else ""
+    if not _FULL.fullmatch(word):
+        return "write the option with its full name, as --NAME or --NAME=VALUE"
+    if speculates and option(word) in _ASYNC:
+        return "with speculative set, use speculative.asyncScheduling instead of an argument"
+    return reserved_options.refusal(word)
 
 
-def _variables(
-    gm: GuidedModel, version: str, vocabulary: Vocabulary, allowed: Arguments
-) -> Iterator[Problem]:
-    listed = vocabulary.variables.union(engine_env.WAY_TO_THE_HUB, engine_env.TELEMETRY)
-    for index, name in enumerate(variable.name for variable in gm.spec.engine.env):
-        if name in listed or matches(engine_env.OWN, name) or allowed == "Any":
-            continue
-        reasons = (why for why, names in vocabulary.unlisted_variables.items() if name in names)
-        if why := next(reasons, ""):
-            told = f"is not listed for vLLM {version}: {why}; {_ASK}"
-        elif meant := vocabulary.closest_variable(name):
-            told = f"is not listed for vLLM {version}; did you mean {meant}?"
-        else:
-            told = (
-                f"is not listed for vLLM {version}; docs/arguments.md has those that are. For your own code, "
-                f"call it {engine_env.OWN_PREFIX}...; else {_ASK}"
-            )
-        yield Problem(f"spec.engine.env[{index}].name", f"{name} {told}")
+def _is_file_of_code(variable: EnvVar) -> bool:
+    return variable.name == "NCCL_NET_PLUGIN" and (variable.value is None or "/" in variable.value)
+
+
+def _is_one(name: str, allowed: str) -> bool:
+    return name.startswith(allowed[:-1]) if allowed.endswith("*") else name == allowed
 
 
 def repositories(gm: GuidedModel) -> Iterator[tuple[int, str, str]]:
     """Yield index, option and name of each repository or folder that arguments name.
 
-    Of JSON every text with a "/" is taken for one: only the hub's own, old repositories do without.
+    Of JSON every text with a "/" is taken for one: only the hub's own, old repositories do without. A
+    beginning of an option is the option, as vLLM completes it.
     """
-    _, vocabulary = known(gm)
     given = ""
     for index, word in enumerate(gm.spec.engine.args):
         given = option(word) or given
@@ -113,12 +118,14 @@ def repositories(gm: GuidedModel) -> Iterator[tuple[int, str, str]]:
             continue
         value = word.split("=", 1)[1] if option(word) else word
         name = given.removeprefix("--").split(".", 1)[0]
-        if name in vocabulary.repositories and value not in vocabulary.repositories[name]:
-            yield index, name, value
-        elif name in vocabulary.with_repositories:
-            # --NAME.PART+ takes words with commas.
-            found = [value] if given.endswith("+") else _texts(value)
-            yield from ((index, name, text) for text in found if "/" in text)
+        for full, others in REPOSITORIES.items():
+            if name and full.startswith(name) and value not in others:
+                yield index, full, value
+        for full in WITH_REPOSITORIES:
+            if name and full.startswith(name):
+                # --NAME.PART+ takes words with commas.
+                found = [value] if given.endswith("+") else _texts(value)
+                yield from ((index, full, text) for text in found if "/" in text)
 
 
 def _texts(value: str) -> Iterator[str]:

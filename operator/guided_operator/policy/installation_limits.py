@@ -1,4 +1,4 @@
-"""What an installation allows: images, models, code, what scales, and what is not listed of vLLM.
+"""What an installation allows: images, models, code, what scales, and arguments of vLLM.
 
 Set by who runs the operator; a GuidedModel outside of it gets the condition Compatible=False, and no pods.
 """
@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from guided_operator.api import GuidedModel, Problem, engine_env
+from guided_operator.api import GuidedModel, Problem, words
 from guided_operator.api.model import MODELS_DIR, is_uri
-from guided_operator.policy import arguments as words
+from guided_operator.policy.arguments import ALL_ARGUMENTS, ArgumentLimits, repositories
 
 _HUB: Final = "docker.io"  # what an image without a registry means
 
@@ -33,7 +33,7 @@ class Limits:
     keda_triggers
         Types of KEDA's triggers.
     arguments
-        Whether engine.args and engine.env may hold only what is listed for the version of vLLM.
+        What engine.args and engine.env may hold, beside what is reserved.
     processor_factories
         Factories of logits processors, each as the resource names it, or with a "*" at its end for all that
         begin so: "acme.processors:*", "acme.*".
@@ -44,13 +44,14 @@ class Limits:
     remote_code: Literal["Allow", "Refuse"] = "Allow"
     proxies: Literal["Allow", "Refuse"] = "Refuse"
     keda_triggers: tuple[str, ...] = ()
-    arguments: words.Arguments = "Listed"
+    arguments: ArgumentLimits = ALL_ARGUMENTS
     processor_factories: tuple[str, ...] = ()
 
     @property
     def concern_pods(self) -> bool:
         """Whether anything is limited that pods are made from."""
-        return bool(self.images or self.models) or self.remote_code == "Refuse" or self._concern_factories
+        limited = (self.images, self.models, self.arguments.allow, self.arguments.deny)
+        return any(limited) or self.remote_code == "Refuse" or self._concern_factories
 
     @property
     def _concern_factories(self) -> bool:
@@ -64,8 +65,8 @@ class Limits:
 NO_LIMITS: Final = Limits()
 
 
-def _argument_unlisted(limits: Limits, gm: GuidedModel) -> Iterator[Problem]:
-    return words.check(gm, limits.arguments)
+def _argument_denied(limits: Limits, gm: GuidedModel) -> Iterator[Problem]:
+    return limits.arguments.check(gm)
 
 
 def _image_foreign(limits: Limits, gm: GuidedModel) -> Iterator[Problem]:
@@ -84,7 +85,7 @@ def _model_foreign(limits: Limits, gm: GuidedModel) -> Iterator[Problem]:
 
 
 def _argument_foreign(limits: Limits, gm: GuidedModel) -> Iterator[Problem]:
-    for index, option, name in words.repositories(gm):
+    for index, option, name in repositories(gm):
         if not _is_model_allowed(limits, _uri(name)):
             yield Problem(
                 f"spec.engine.args[{index}]",
@@ -112,7 +113,7 @@ def _way_foreign(limits: Limits, gm: GuidedModel) -> Iterator[Problem]:
     found = {
         f"spec.engine.env[{index}].name": variable.name
         for index, variable in enumerate(gm.spec.engine.env)
-        if variable.name in engine_env.WAY_TO_THE_HUB
+        if variable.name in words.WAY_TO_THE_HUB
     }
     if own.host_aliases:
         found["spec.pod.hostAliases"] = "an address of hostAliases"
@@ -212,7 +213,7 @@ def _with_registry(image: str) -> str:
 
 
 _CHECKS: Final[tuple[Callable[[Limits, GuidedModel], Iterable[Problem]], ...]] = (
-    _argument_unlisted,
+    _argument_denied,
     _image_foreign,
     _model_foreign,
     _argument_foreign,

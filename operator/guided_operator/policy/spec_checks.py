@@ -15,6 +15,7 @@ from guided_operator.api.logits_processors import MAX_PARAMS_BYTES, MAX_PARAMS_D
 from guided_operator.api.quantity import amount
 from guided_operator.api.resources import Resources
 from guided_operator.api.rules import broken_rules
+from guided_operator.policy import arguments
 
 # vLLM's own images, and copies that keep the name, have the version as tag; other tags say nothing.
 _VERSIONED_VLLM: Final = re.compile(r"(?:^|/)vllm[^/:@]*:v?([0-9]+\.[0-9]+\.[0-9]+(?:\.?(?:rc|post)[0-9]+)?)")
@@ -28,11 +29,6 @@ def check(gm: GuidedModel) -> list[Problem]:
     return [problem for find in _CHECKS for problem in find(gm)]
 
 
-def stated_vllm(gm: GuidedModel) -> str | None:
-    """Return the version of vLLM that a resource says it runs, None where neither field nor tag says one."""
-    return gm.spec.engine.version or _tagged_vllm(gm)
-
-
 def _tagged_vllm(gm: GuidedModel) -> str | None:
     tagged = _VERSIONED_VLLM.search(gm.spec.engine.image)
     return tagged[1] if tagged else None
@@ -40,11 +36,12 @@ def _tagged_vllm(gm: GuidedModel) -> str | None:
 
 def _vllm_unsupported(gm: GuidedModel) -> Iterator[Problem]:
     """Find a vLLM that the plugin would leave untouched; with placement Scheduler that is what is wanted."""
-    field, tagged, version = "spec.engine.image", _tagged_vllm(gm), stated_vllm(gm)
-    if gm.spec.engine.version is not None:
-        if tagged is not None and tagged != gm.spec.engine.version:
+    field, tagged, version = "spec.engine.image", _tagged_vllm(gm), gm.spec.engine.version
+    if version is not None:
+        if tagged is not None and tagged != version:
             yield Problem("spec.engine.version", f"the image's tag says {tagged}")
         field = "spec.engine.version"
+    version = version or tagged
     if version is None or gm.spec.guided_decoding.placement == "Scheduler":
         return
     reason = unsupported_vllm(version)
@@ -74,7 +71,7 @@ def _nothing_to_choose(gm: GuidedModel) -> Iterator[Problem]:
         yield Problem(
             "spec.speculative.numTokens",
             "Auto chooses by batch size, and with one sequence at a time there is one size: set a number, or "
-            "have engine.maxNumSeqs and --max-num-batched-tokens be 2 at least",
+            "have --max-num-seqs and --max-num-batched-tokens be 2 at least",
         )
 
 
@@ -108,6 +105,7 @@ def _exceeding(field: str, resources: Resources) -> Iterator[Problem]:
 
 _CHECKS: Final[tuple[Callable[[GuidedModel], Iterable[Problem]], ...]] = (
     broken_rules,
+    arguments.check,
     _vllm_unsupported,
     _combination_refused,
     _runner_unclear,

@@ -89,7 +89,7 @@ _COUNTERS: Final[Mapping[str, tuple[str, Sequence[str]]]] = {
     ),
     "processor_steps": ("Steps in which a logits processor had sequences", _PROCESSOR),
     "processor_steps_over_budget": (
-        "Steps in which a logits processor took more CPU time than its timeBudget",
+        "Steps in which a logits processor took more CPU time than 5 ms",
         _PROCESSOR,
     ),
     "processor_seconds": (

@@ -89,7 +89,9 @@ class Options(msgspec.Struct, frozen=True):
 def main() -> int:
     options = Options.of_environment()
     say(f"starting a pod: {options.runner}, {options.tensor} ranks, a draft model, async scheduling")
-    pod = start_pod(session.manifest(tensor=options.tensor), v2=options.runner == "V2")
+    pod = start_pod(
+        session.manifest(tensor=options.tensor), v2=options.runner == "V2", configured=session.CONFIGURED
+    )
     try:
         if options.seed is not None:
             return again(Session(pod), options.seed, options.requests or BATCH, options.request)

@@ -5,7 +5,7 @@ import re
 import time
 import urllib.request
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from devtools import tinymodel
 
@@ -25,14 +25,14 @@ _TRACE = re.compile(r"^trace ([0-9a-f]{32})$")
 _BACKEND = re.compile(r"(?:guided\.decode|grammar\.compile|grammar\.load) .*backend (xgrammar|guidance)")
 
 
+# Ranks are compared at every token.
+CONFIGURED: Final = {"guidedDecoding": {"consensus": {"mode": "Every"}}}
+
+
 def manifest(*, tensor: int = 2, speculates: bool = True) -> dict[str, Any]:
     """Return the sample with a draft model and async scheduling, and little memory so that it preempts."""
-    made = sample(
-        parallelism={"tensor": tensor},
-        guidedDecoding={"consensus": {"mode": "Every"}},
-    )
-    made["spec"]["engine"]["args"] += ["--max-logprobs", "8192"]
-    made["spec"]["engine"]["maxNumSeqs"] = 32
+    made = sample(parallelism={"tensor": tensor})
+    made["spec"]["engine"]["args"] += ["--max-logprobs", "8192", "--max-num-seqs", "32"]
     # Few tokens a step, so that prompts come in chunks, and few blocks.
     made["spec"]["engine"]["args"] += ["--max-num-batched-tokens", "256", "--num-gpu-blocks-override", "40"]
     if speculates:

@@ -20,7 +20,7 @@ from guided_operator.cli.local.pod import LocalPod, PodError, StoppedError, cont
 from guided_operator.cli.local.site import PortTakenError, lay_out, local_site
 from guided_operator.cli.local.traces import Collector, TraceBook, tree
 from guided_operator.cli.local.viewer import Viewer, ViewerError
-from guided_operator.policy.arguments import Arguments, check
+from guided_operator.policy.arguments import check
 
 # vLLM's exporter sends its spans every 5 s by default; here somebody waits for them.
 _EXPORT_SOON: Final = {"OTEL_BSP_SCHEDULE_DELAY": "200"}
@@ -69,12 +69,11 @@ class Stop:
         return self.is_asked()
 
 
-def main(  # noqa: PLR0913 - what the command line has
+def main(
     file: str,
     volumes: Mapping[str, Path],
     config_maps: Mapping[str, Path],
     port: int | None,
-    arguments: Arguments = "Listed",
     *,
     viewer: bool,
 ) -> int:
@@ -84,7 +83,7 @@ def main(  # noqa: PLR0913 - what the command line has
     it was stopped, 1 if the pod failed, 2 if the manifest, the port or the viewer will not do.
     """
     try:
-        manifest = _checked(read(text_of(file)), arguments)
+        manifest = _checked(read(text_of(file)))
         page = Viewer() if viewer else None
         with contextlib.ExitStack() as stack:
             stop = stack.enter_context(Stop())
@@ -111,8 +110,8 @@ def main(  # noqa: PLR0913 - what the command line has
     return 2
 
 
-def _checked(manifest: Manifest, arguments: Arguments) -> Manifest:
-    if problems := [*check(manifest.model, arguments)]:
+def _checked(manifest: Manifest) -> Manifest:
+    if problems := [*check(manifest.model)]:
         raise ManifestError(problems)
     return manifest
 

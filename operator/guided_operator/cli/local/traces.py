@@ -104,7 +104,7 @@ class Collector:
 
     @property
     def endpoint(self) -> str:
-        """Base URL, as in spec.telemetry.otlp.endpoint."""
+        """Base URL, as in spec.telemetry.endpoint."""
         return f"http://127.0.0.1:{self._server.server_port}"
 
     def close(self) -> None:

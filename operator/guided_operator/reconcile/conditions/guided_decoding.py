@@ -32,7 +32,7 @@ def _sidecar_not_ready(situation: Situation) -> Finding | None:
 
 
 def _probe_failed(situation: Situation) -> Finding | None:
-    """Find what probes.guided.onFailure Report leaves ready."""
+    """Find what leaves a pod ready that has passed before."""
     return reported(
         situation,
         NotReadyReason.PROBE_FAILED,
@@ -104,8 +104,8 @@ def _scheduler_placed(situation: Situation) -> Finding | None:
 
 def _traces_sent(situation: Situation) -> Finding | None:
     model = situation.plan.model
-    otlp = model.spec.telemetry.otlp if model and model.spec.telemetry else None
-    return Finding("True", "Configured", f"traces go to {otlp.endpoint}") if otlp else None
+    endpoint = model.spec.telemetry.endpoint if model and model.spec.telemetry else None
+    return Finding("True", "Configured", f"traces go to {endpoint}") if endpoint else None
 
 
 GUIDED_DECODING: Final[tuple[Check, ...]] = (

@@ -1,16 +1,13 @@
-"""What no word of `spec.engine.args` may be, whatever the version of vLLM: the schema refuses it.
+"""Options of vLLM that no resource may carry, whatever the version of vLLM.
 
 Options that the operator sets from fields, and options by which a pod would not keep to its contract: they
-load code, open ports, read files of the caller's choice. What is known to be harmless differs between vLLM's
-versions, and stands in the operator (guided_operator.policy.arguments).
-
-vLLM's parser takes a unique beginning for the option: what begins a name here is refused as the name is.
+load code, open ports, read files of the caller's choice. vLLM's parser takes a unique beginning for the
+option: what begins a name here is refused as the name is.
 """
 
-from collections.abc import Iterable
 from typing import Final
 
-from guided_operator.api.rule import Rule, cel_list, cel_text, matches
+from guided_operator.api.words import option
 
 
 def _names(text: str) -> frozenset[str]:
@@ -25,9 +22,6 @@ OWNED: Final = {
     "set model.trustRemoteCode": _names("trust-remote-code"),
     "set model.authSecretKeyRef": _names("hf-token"),
     "set engine.apiKeySecretKeyRef": _names("api-key"),
-    "set engine.maxModelLen": _names("max-model-len"),
-    "set engine.maxNumSeqs": _names("max-num-seqs"),
-    "set engine.gpuMemoryUtilization": _names("gpu-memory-utilization device-memory-utilization"),
     "set parallelism.tensor": _names("tensor-parallel-size"),
     "set parallelism.pipeline": _names("pipeline-parallel-size"),
     "set parallelism.data": _names("""
@@ -40,7 +34,7 @@ OWNED: Final = {
     "set lora": _names("enable-lora lora-modules max-cpu-loras max-lora-rank max-loras default-mm-loras"),
     "set guidedDecoding": _names("structured-outputs-config"),
     "set logitsProcessors": _names("logits-processors"),
-    "set telemetry.otlp": _names("otlp-traces-endpoint"),
+    "set telemetry.endpoint": _names("otlp-traces-endpoint"),
     "set drain.timeout": _names("shutdown-timeout"),
     "set storage.hub": _names("download-dir"),
     "remove it; each option in it can be a word of engine.args": _names("config"),
@@ -89,71 +83,15 @@ EXCEPTED: Final = (
     "--compilation-config.cudagraph-mode",
     "--compilation-config.mode",
 )
-NUMBER: Final = r"^-([0-9]+|[0-9]*\.[0-9]+)$"  # a value that looks like an option
-_FULL: Final = r"^--[a-zA-Z0-9][a-zA-Z0-9_-]*(\.[^=]*)?(=.*)?$"
-# An option in CEL, as vLLM reads it, without its parts and the no- that denies.
-_BASE: Final = "self.replace('_', '-').split('=')[0].split('.')[0].replace('--no-', '--')"
-
-
-def option(word: str) -> str:
-    """Return the option that a word names, as vLLM reads it; "" for a value."""
-    if not word.startswith("-") or matches(NUMBER, word):
-        return ""
-    return word.split("=", 1)[0].replace("_", "-")
 
 
 def refusal(word: str) -> str:
     """Return what is wrong with the option that vLLM could read a word as; "" for none of the above."""
-    return next(filter(None, (_refusal(word, head) for head in _TABLES)), "")
-
-
-def _refusal(word: str, head: str) -> str:
     given = option(word)
-    if not given.startswith("--") or given in _excepted(head):
+    if not given.startswith("--") or given in EXCEPTED:
         return ""
     base = given.split(".", 1)[0].replace("--no-", "--")
-    for what, names in _TABLES[head].items():
-        if any(f"--{name}".startswith(base) for name in names):
-            return f"{word.split('=', 1)[0]} {head}: {what}"
-    return ""
-
-
-def _excepted(head: str) -> tuple[str, ...]:
-    """Return names that are not meant, among them other rules' that begin one of these."""
-    own = [name for names in _TABLES[head].values() for name in names]
-    others = {name for name in REFUSED if name not in own and any(each.startswith(name) for each in own)}
-    return (*EXCEPTED, *sorted(f"--{name}" for name in others))
-
-
-def _among(names: Iterable[str]) -> str:
-    """Return, in CEL, whether an option is one of these, or begins one: of one text, that costs the least."""
-    return f"{cel_text(''.join(f' --{name}' for name in sorted(names)))}.contains(' ' + {_BASE})"
-
-
-def _rule(head: str) -> Rule:
-    table = _TABLES[head]
-    told = " : ".join(f"{_among(names)} ? {cel_text(what)}" for what, names in table.items())
-    return Rule(
-        ("spec", "engine", "args", "*"),
-        "",
-        f"{head}; docs/arguments.md says why, and what to do instead",
-        f"!self.startsWith('--') || self.replace('_', '-').split('=')[0] in {cel_list(_excepted(head))} || "
-        f"!{_among(name for names in table.values() for name in names)}",
-        lambda word: bool(_refusal(word, head)),
-        told=(
-            f"self.split('=')[0] + {cel_text(f' {head}: ')} + ({told} : '')",
-            lambda word: _refusal(word, head),
-        ),
-    )
-
-
-ARGS_RULES: Final = (
-    Rule(
-        ("spec", "engine", "args", "*"),
-        "",
-        "write the option with its full name, as --NAME or --NAME=VALUE",
-        f"!self.startsWith('-') || self.matches({cel_text(NUMBER)}) || self.matches({cel_text(_FULL)})",
-        lambda word: word.startswith("-") and not matches(NUMBER, word) and not matches(_FULL, word),
-    ),
-    *map(_rule, _TABLES),
-)
+    whole = REFUSED.get(base.removeprefix("--"))
+    meant = (told for name, told in REFUSED.items() if f"--{name}".startswith(base))
+    told = whole or next(meant, "")
+    return told and f"{word.split('=', 1)[0]} {told}"

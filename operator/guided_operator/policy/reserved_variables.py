@@ -1,29 +1,15 @@
-"""What no variable of `spec.engine.env` may be, whatever the version of vLLM: the schema refuses it.
+"""Variables that no resource may set, whatever the version of vLLM.
 
 Variables that the operator sets, and those that have the loader, Python or a library load other code, name
-files and other sources of models, or hand the pod devices that the scheduler did not give it. What is known
-to be harmless differs between versions, and stands in the operator (guided_operator.policy.arguments).
+files and other sources of models, or hand the pod devices that the scheduler did not give it.
 """
 
 from typing import Final
 
-from guided_operator.api.rule import Rule, cel_list, cel_text, matches
+from guided_operator.api.rule import matches
+from guided_operator.api.words import TELEMETRY
 
-OWN_PREFIX: Final = "APP_"  # for code of the user's own, a logits processor's for instance
-OWN: Final = f"^{OWN_PREFIX}[A-Z0-9_]+$"
-# By what way, and trusting whom, models are reached: the sidecar gets them as well, for the tokenizer.
-_WAY_TO_THE_HUB: Final = """
-    ALL_PROXY AWS_CA_BUNDLE AWS_ENDPOINT_URL AWS_ENDPOINT_URL_S3 CURL_CA_BUNDLE HTTPS_PROXY HTTP_PROXY
-    NO_PROXY REQUESTS_CA_BUNDLE SSL_CERT_DIR SSL_CERT_FILE all_proxy http_proxy https_proxy no_proxy
-"""
-WAY_TO_THE_HUB: Final = tuple(_WAY_TO_THE_HUB.split())
-# How the pod tells of itself, for engine and sidecar. Where telemetry goes is `spec.telemetry`'s to say.
-_TELEMETRY: Final = """
-    OTEL_BSP_MAX_EXPORT_BATCH_SIZE OTEL_BSP_SCHEDULE_DELAY OTEL_EXPORTER_OTLP_COMPRESSION
-    OTEL_EXPORTER_OTLP_TIMEOUT OTEL_EXPORTER_OTLP_TRACES_COMPRESSION OTEL_EXPORTER_OTLP_TRACES_TIMEOUT
-    OTEL_RESOURCE_ATTRIBUTES OTEL_SDK_DISABLED OTEL_SERVICE_NAME
-"""
-TELEMETRY: Final = tuple(_TELEMETRY.split())
+OWN: Final = "^APP_[A-Z0-9_]+$"  # for code of the user's own, a logits processor's for instance
 # Names that end as those of code and files do, and are neither: a name of a library of the image, a table.
 NO_LOADERS: Final = ("NCCL_NET_PLUGIN", "NCCL_TUNER_CONFIG_PATH", "SSL_CERT_DIR", "SSL_CERT_FILE")
 _TAKEN: Final = (*NO_LOADERS, *TELEMETRY)
@@ -42,7 +28,7 @@ OWNED: Final = {
         "^(HF_ENDPOINT|HF_HOME|HF_HUB_OFFLINE|HUGGINGFACE_CO_STAGING|TRANSFORMERS_OFFLINE|"
         "(HF|HUGGINGFACE|TRANSFORMERS)_.*CACHE)$"
     ),
-    "set telemetry.otlp": "^OTEL_",
+    "set telemetry.endpoint and telemetry.sampling": "^OTEL_",
     "set parallelism; the scheduler gives the pod its devices": (
         "^(NVIDIA_.*|(CUDA|HIP|ROCR)_VISIBLE_DEVICES|ZE_AFFINITY_MASK|CUDA_MPS_.*)$"
     ),
@@ -101,32 +87,3 @@ def refusal(name: str) -> str:
     if name in _TAKEN or matches(OWN, name):
         return ""
     return next((f"{name} {told}" for told, pattern in _ROWS if matches(pattern, name)), "")
-
-
-def _is_no_name(value: str | None) -> bool:
-    return value is None or "/" in value
-
-
-_ANY_OF: Final = "|".join(pattern for _, pattern in _ROWS)
-_TOLD: Final = " : ".join(f"self.name.matches({cel_text(each)}) ? {cel_text(told)}" for told, each in _ROWS)
-
-ENV_RULES: Final = (
-    Rule(
-        ("spec", "engine", "env", "*"),
-        "name",
-        "is set by the operator, or would have the pod break its contract; docs/arguments.md says what to "
-        "do instead",
-        f"self.name in {cel_list(_TAKEN)} || self.name.matches({cel_text(OWN)}) || "
-        f"!self.name.matches({cel_text(_ANY_OF)})",
-        lambda variable: bool(refusal(variable.name)),
-        told=(f"self.name + ' ' + ({_TOLD} : '')", lambda variable: refusal(variable.name)),
-    ),
-    Rule(
-        ("spec", "engine", "env", "*"),
-        "value",
-        "of NCCL_NET_PLUGIN must be the name of a library in the image, without a /, and no Secret's: NCCL "
-        "would load a file as code",
-        "self.name != 'NCCL_NET_PLUGIN' || (has(self.value) && !self.value.contains('/'))",
-        lambda variable: variable.name == "NCCL_NET_PLUGIN" and _is_no_name(variable.value),
-    ),
-)
