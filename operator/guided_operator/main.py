@@ -129,7 +129,6 @@ def assemble(settings: OperatorSettings, api: ApiServer, metrics: OperatorMetric
             settings.allowed_models,
             settings.remote_code,
             settings.proxies,
-            settings.keda_triggers,
             ArgumentLimits(settings.arguments_allow, settings.arguments_deny),
             settings.processor_factories,
         ),

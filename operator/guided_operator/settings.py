@@ -71,9 +71,6 @@ class OperatorSettings(BaseModel):
     proxies: Literal["Allow", "Refuse"] = "Refuse"
     """Whether engine.env may hold proxies and CAs, and pod name servers and hostAliases, while
     allowed_models limits what comes from the hub. Default: Refuse: they decide who is taken for the hub."""
-    keda_triggers: Annotated[tuple[_Beginning, ...], BeforeValidator(_listed), Field(max_length=100)] = ()
-    """Types of KEDA's triggers, separated by commas, such as prometheus. Default: all; KEDA follows them with
-    its own rights."""
     arguments_allow: Annotated[tuple[_Argument, ...], BeforeValidator(_listed), Field(max_length=500)] = ()
     """Options and variables that engine.args and engine.env may hold, separated by commas, such as
     --max-model-len, --kv-cache-*, NCCL_*; a "*" at the end is all that begin so. Default: all but those that

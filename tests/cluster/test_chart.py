@@ -143,7 +143,6 @@ def test_limits_reach_the_operator() -> None:
         "--set=limits.arguments.deny={--max-lora-rank}",
         "--set=limits.proxies=Allow",
         "--set=limits.remoteCode=Refuse",
-        "--set=limits.kedaTriggers={prometheus,cron}",
         "--set=limits.processorFactories={guided_engine.*,acme.processors:Ban}",
         "--set=pods.userIds=Platform",
         "--set=pods.hubEndpoint=https://hub.example",
@@ -154,7 +153,7 @@ def test_limits_reach_the_operator() -> None:
     assert settings.allowed_images == ("registry.example", "docker.io/vllm")
     assert settings.allowed_models == ("hf://meta-llama",)
     assert (settings.remote_code, settings.user_ids) == ("Refuse", "Platform")
-    assert (settings.proxies, settings.keda_triggers) == ("Allow", ("prometheus", "cron"))
+    assert settings.proxies == "Allow"
     assert settings.hub_endpoint == "https://hub.example"
     assert settings.arguments_allow == ("--max-*", "NCCL_*")
     assert settings.arguments_deny == ("--max-lora-rank",)
@@ -168,10 +167,8 @@ def test_limits_that_nobody_set() -> None:
         [container] = rendered(*values)["Deployment"]["spec"]["template"]["spec"]["containers"]
         return {each["name"]: each["value"] for each in container["env"] if "value" in each}
 
-    assert told()["GUIDEDMODEL_KEDA_TRIGGERS"] == "prometheus"
     assert told()["GUIDEDMODEL_PROXIES"] == "Refuse"
     assert not {"GUIDEDMODEL_ARGUMENTS_ALLOW", "GUIDEDMODEL_ARGUMENTS_DENY"} & told().keys()
-    assert "GUIDEDMODEL_KEDA_TRIGGERS" not in told("--set-json=limits.kedaTriggers=[]")
     [by_default] = OperatorSettings(namespace="x", plugin_image="y").processor_factories
     assert told()["GUIDEDMODEL_PROCESSOR_FACTORIES"] == by_default == "guided_engine.*"
     # As with --reuse-values of a chart that did not have it.

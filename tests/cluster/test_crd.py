@@ -73,9 +73,6 @@ POD = {
 # In all forms that vLLM takes: what the schema refuses, and the sentence that it says.
 GRAMMAR = {"name": "a", "kind": "JSONSchema", "configMapKeyRef": {"name": "texts.v1", "key": "A_b-c.json"}}
 
-HPA = {"podMetrics": [{"name": "vllm:num_requests_waiting", "averageValue": 5}], "cpuUtilization": 80}
-KEDA = {"triggers": [{"type": "prometheus", "metadata": {"query": "x"}, "authentication": "a"}]}
-
 ACCEPTED: dict[str, dict[str, Any]] = {
     "minimal": {},
     "null for what has a default": {"parallelism": {"pipeline": None}, "engine__args": None},
@@ -123,8 +120,6 @@ ACCEPTED: dict[str, dict[str, Any]] = {
         ]
     },
     "no pods": {"replicas": 0},
-    "autoscaled by Kubernetes": {"autoscaling": {"maxReplicas": 4, "hpa": HPA}},
-    "autoscaled by KEDA, from none": {"autoscaling": {"minReplicas": 0, "maxReplicas": 4, "keda": KEDA}},
     "several nodes": {"parallelism": {"tensor": 4, "pipeline": 2, "nodes": 4}},
     "network policy": {"networkPolicy": {}},
     "network policy with peers": {
@@ -515,23 +510,6 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "engines over nodes": (
         {"parallelism": {"tensor": 2, "data": 2, "nodes": 2}},
         "data above 1 together with nodes above 1 is not supported",
-    ),
-    "no autoscaler": ({"autoscaling": {"maxReplicas": 2}}, "exactly one of hpa and keda must be set"),
-    "two autoscalers": (
-        {"autoscaling": {"maxReplicas": 2, "hpa": HPA, "keda": KEDA}},
-        "exactly one of hpa and keda must be set",
-    ),
-    "fewest over most": (
-        {"autoscaling": {"minReplicas": 3, "maxReplicas": 2, "hpa": HPA}},
-        "minReplicas must not exceed maxReplicas",
-    ),
-    "none by Kubernetes' autoscaler": (
-        {"autoscaling": {"minReplicas": 0, "maxReplicas": 2, "hpa": HPA}},
-        "must be at least 1 with hpa: use keda",
-    ),
-    "nothing to scale by": (
-        {"autoscaling": {"maxReplicas": 2, "hpa": {"scaleDownDelay": "1m"}}},
-        "at least one of podMetrics and cpuUtilization",
     ),
     "rollout that cannot move": ({"rollout": {"maxUnavailable": 0}}, "must not be 0 if maxSurge is 0"),
     "rollout that cannot move, in percent": (

@@ -7,9 +7,11 @@ import json
 import os
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from threading import Thread
 
 import pytest
+import yaml
 
 from support import keda
 from support.audit import Audit
@@ -22,7 +24,8 @@ pytestmark = [
     pytest.mark.usefixtures("operator", "kubelet"),
     pytest.mark.skipif(os.environ.get("KEDA") != "real", reason="KEDA=real (make test-keda) runs it"),
 ]
-MAX = 3
+SAMPLE = Path(__file__).parents[2] / "manifests/samples/scaling/keda.yaml"
+MAX = 3  # as in the sample
 A_PODS_SHARE = 5
 
 
@@ -78,15 +81,15 @@ def test_scale_by_keda_to_none_and_back(
     def scaled(count: int) -> None:
         eventually(lambda: replicas() == count, timeout_s=90, what=f"KEDA scales to {count}")
 
+    sample = yaml.safe_load(SAMPLE.read_text())
+    sample["metadata"]["namespace"] = namespace
+    sample["spec"]["scaleTargetRef"]["name"] = "m"
+    # As the sample, but for what there is to ask here, and how often.
     asked = {"url": queue.url, "valueLocation": "waiting", "targetValue": str(A_PODS_SHARE)}
-    scaling = {
-        "minReplicas": 0,
-        "maxReplicas": MAX,
-        "keda": {
-            "pollingInterval": "1s",
-            "cooldownPeriod": "3s",
-            "triggers": [{"type": "metrics-api", "metadata": asked}],
-        },
+    sample["spec"] |= {
+        "pollingInterval": 1,
+        "cooldownPeriod": 3,
+        "triggers": [{"type": "metrics-api", "metadata": asked}],
     }
     with keda.running(api_server, tmp_path_factory.mktemp("keda")):
         api_server.apply(model(namespace, replicas=2))
@@ -94,11 +97,11 @@ def test_scale_by_keda_to_none_and_back(
         pods = uids()
         queue.waiting = A_PODS_SHARE + 2
         audit = Audit(api_server)
-        api_server.apply(model(namespace, autoscaling=scaling))
+        api_server.apply(sample)
         scaled(2)
-        eventually(lambda: items(api_server, namespace, "horizontalpodautoscalers"), what="it has our label")
+        eventually(lambda: api_server.get("hpa", "-n", namespace)["items"], what="KEDA has taken over")
         assert await_condition(api_server, namespace, "Ready", "True")["message"] == "2 of 2 pods are ready"
-        assert pods == uids(), "none goes while replicas are handed over"
+        assert pods == uids(), "none goes while KEDA takes over"
         queue.waiting = 0
         scaled(0)
         await_condition(api_server, namespace, "Ready", "False", "ScaledToZero")
@@ -106,22 +109,19 @@ def test_scale_by_keda_to_none_and_back(
         queue.waiting = MAX * A_PODS_SHARE
         scaled(MAX)
         await_condition(api_server, namespace, "Ready", "True")
-        [scaled_object] = items(api_server, namespace, "scaledobjects.keda.sh")
+        scaled_object = api_server.get("scaledobject", "tiny", "-n", namespace)
         told = {each["type"]: each["status"] for each in scaled_object["status"]["conditions"]}
         assert told["Ready"] == told["Active"] == "True"
         writes = [entry for entry in audit.writes() if entry.namespace == namespace]
-        assert [entry.code for entry in writes if entry.resource == "scaledobjects"] == [201], (
-            "what KEDA adds to the ScaledObject is left alone"
-        )
         assert not [entry for entry in writes if entry.resource == "guidedmodels"], (
             "replicas are KEDA's to set"
         )
         pods = uids()
         # Handed back: what KEDA made goes with the ScaledObject, and no pod does.
-        api_server.apply(model(namespace))
+        api_server.kubectl("delete", "scaledobject", "tiny", "-n", namespace)
         theirs = "scaledobjects.keda.sh,horizontalpodautoscalers"
         eventually(
-            lambda: not api_server.get(theirs, "-n", namespace)["items"], what="its children are pruned"
+            lambda: not api_server.get(theirs, "-n", namespace)["items"], what="what KEDA made is gone"
         )
         await_condition(api_server, namespace, "Ready", "True")
         assert replicas() == MAX

@@ -1,32 +1,26 @@
 """What stands around the pods, who scales them and groups over several nodes, on a real control plane."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from guided_contract import names
 from support.cluster import Cluster
 from support.kstatus import kstatus
 from support.kubelet import Kubelet
 from support.optional_apis import installed
-from support.resources import await_condition, conditions, deployment, items, model
+from support.resources import await_condition, conditions, items, model
 from support.waiting import eventually
 from support.worker_sets import WorkerSets
 
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("operator")]
 Object = dict[str, Any]
-HPA = {
-    "minReplicas": 3,
-    "maxReplicas": 6,
-    "hpa": {"podMetrics": [{"name": "vllm:num_requests_waiting", "averageValue": "5"}]},
-}
-KEDA = {
-    "minReplicas": 0,
-    "maxReplicas": 6,
-    "keda": {"triggers": [{"type": "prometheus", "metadata": {"query": "x", "threshold": "5"}}]},
-}
-AROUND = "poddisruptionbudgets,horizontalpodautoscalers,networkpolicies"
+METRICS = {"metrics": {"labels": {"release": "prometheus"}}}
+HPA = Path(__file__).parents[2] / "manifests/samples/scaling/hpa.yaml"
+AROUND = "poddisruptionbudgets,networkpolicies"
 
 
 def kinds_of(cluster: Cluster, namespace: str, kinds: str = AROUND) -> set[str]:
@@ -42,16 +36,12 @@ def test_children_are_made_repaired_and_pruned(api_server: Cluster, namespace: s
         "spec": {"podSelector": {"matchLabels": {"app": "theirs"}}},
     }
     api_server.apply(theirs)
-    api_server.apply(model(namespace, replicas=3, autoscaling=HPA, networkPolicy={}))
+    api_server.apply(model(namespace, replicas=3, networkPolicy={}))
     conflict = await_condition(api_server, namespace, "Ready", "False", "NameConflict")
     assert conflict["message"].startswith("NetworkPolicy m exists")
     api_server.kubectl("delete", "networkpolicy", "m", "-n", namespace)
     await_condition(api_server, namespace, "Ready", "True")
-    assert kinds_of(api_server, namespace) == {
-        "PodDisruptionBudget",
-        "HorizontalPodAutoscaler",
-        "NetworkPolicy",
-    }
+    assert kinds_of(api_server, namespace) == {"PodDisruptionBudget", "NetworkPolicy"}
     # Drift is repaired, another manager's field is left alone.
     api_server.kubectl("annotate", "networkpolicy/m", "somebody=else", "-n", namespace)
     opened = json.dumps({"spec": {"ingress": [{}]}})
@@ -72,80 +62,93 @@ def test_children_are_made_repaired_and_pruned(api_server: Cluster, namespace: s
 
 
 @pytest.mark.usefixtures("kubelet")
-def test_scale_is_handed_to_the_autoscaler_and_back_without_losing_a_pod(
-    api_server: Cluster, namespace: str
-) -> None:
-    def replicas() -> int:
-        found: int = api_server.get("gm", "m", "-n", namespace)["spec"]["replicas"]
-        return found
+def test_kubernetes_own_autoscaler_scales_the_model(api_server: Cluster, namespace: str) -> None:
+    def pods() -> set[str]:
+        return {each["metadata"]["uid"] for each in items(api_server, namespace, "pods")}
 
-    api_server.apply(model(namespace, replicas=3))
-    await_condition(api_server, namespace, "Ready", "True")
-    pods = {each["metadata"]["uid"] for each in items(api_server, namespace, "pods")}
-    generation = deployment(api_server, namespace)["metadata"]["generation"]
-    # Without replicas: the API server puts in 1, until Kubernetes' own controller sets the least of 3.
-    api_server.apply(model(namespace, autoscaling=HPA))
-    assert replicas() == 1
-    eventually(lambda: replicas() == 3, timeout_s=90, what="the real autoscaler writes the scale subresource")
-    await_condition(api_server, namespace, "Ready", "True")
+    def scaled(count: int) -> None:
+        def is_there() -> bool:
+            found: int = api_server.get("gm", "m", "-n", namespace)["spec"]["replicas"]
+            return found == count
+
+        eventually(is_there, timeout_s=90, what="the real autoscaler writes the scale subresource")
+        ready = f"{count} of {count} pods are ready"
+        eventually(lambda: conditions(api_server, namespace)["Ready"]["message"] == ready, what=ready)
+
+    def bounded(least: int, most: int) -> Object:
+        hpa: Object = yaml.safe_load(HPA.read_text())
+        hpa["metadata"]["namespace"] = namespace
+        hpa["spec"]["scaleTargetRef"]["name"] = "m"
+        return {**hpa, "spec": {**hpa["spec"], "minReplicas": least, "maxReplicas": most}}
+
     api_server.apply(model(namespace))
-    eventually(lambda: "HorizontalPodAutoscaler" not in kinds_of(api_server, namespace), what="it is pruned")
-    eventually(lambda: conditions(api_server, namespace)["Ready"]["observedGeneration"] == 4)
-    assert replicas() == 3, "what it said last stays"
-    assert deployment(api_server, namespace)["metadata"]["generation"] == generation, "never another number"
-    assert pods == {each["metadata"]["uid"] for each in items(api_server, namespace, "pods")}
+    await_condition(api_server, namespace, "Ready", "True")
+    first = pods()
+    api_server.apply(bounded(3, 3))
+    scaled(3)
+    three = pods()
+    assert first < three, "none of those that were there went"
+    api_server.apply(model(namespace))  # without replicas, which an apply leaves to whom they are
+    api_server.apply(bounded(1, 2))
+    scaled(2)
+    assert pods() < three
+    current = api_server.get("hpa", "tiny", "-n", namespace)["status"]["currentReplicas"]
+    assert current in {2, 3}, "it reads the scale subresource"
+    # Taken away, what it said last stays.
+    api_server.kubectl("delete", "hpa", "tiny", "-n", namespace)
+    api_server.apply(model(namespace, networkPolicy={}))
+    eventually(lambda: "NetworkPolicy" in kinds_of(api_server, namespace), what="a pass after that")
+    scaled(2)
 
 
 @pytest.mark.usefixtures("kubelet")
 def test_missing_apis_are_conditions_and_used_once_they_are_there(
     api_server: Cluster, namespace: str
 ) -> None:
-    around = {"autoscaling": KEDA, "telemetry": {"metrics": {"labels": {"release": "prometheus"}}}}
-    api_server.apply(model(namespace, **around))
+    api_server.apply(model(namespace, telemetry=METRICS))
     await_condition(api_server, namespace, "Ready", "True")  # it serves all the same
     missing = await_condition(api_server, namespace, "AuxiliaryResourcesReady", "False", "APIMissing")
     assert "PodMonitor (monitoring.coreos.com/v1)" in missing["message"]
     assert conditions(api_server, namespace)["Compatible"]["status"] == "True"
-    with installed(api_server, "scaledobjects", "podmonitors"):
+    with installed(api_server, "podmonitors"):
         await_condition(api_server, namespace, "AuxiliaryResourcesReady", "True")
-        kinds = "scaledobjects.keda.sh,podmonitors.monitoring.coreos.com"
-        eventually(lambda: kinds_of(api_server, namespace, kinds) == {"ScaledObject", "PodMonitor"})
-        # As KEDA does: to none, and back.
+        kinds = "podmonitors.monitoring.coreos.com"
+        eventually(lambda: kinds_of(api_server, namespace, kinds) == {"PodMonitor"})
         api_server.kubectl("scale", "gm/m", "--replicas=0", "-n", namespace)
         await_condition(api_server, namespace, "Ready", "False", "ScaledToZero")
         api_server.kubectl("scale", "gm/m", "--replicas=2", "-n", namespace)
         await_condition(api_server, namespace, "Ready", "True")
         api_server.apply(model(namespace))
-        eventually(lambda: not items(api_server, namespace, kinds), what="they are pruned")
+        eventually(lambda: not items(api_server, namespace, kinds), what="it is pruned")
 
 
 @pytest.mark.usefixtures("kubelet")
 def test_what_is_refused_beside_the_pods_is_told_and_made_once_it_may_be(
     api_server: Cluster, namespace: str
 ) -> None:
-    counted = "count/horizontalpodautoscalers.autoscaling"
+    counted = "count/poddisruptionbudgets.policy"
     quota = {
         "apiVersion": "v1",
         "kind": "ResourceQuota",
-        "metadata": {"name": "no-autoscalers", "namespace": namespace},
+        "metadata": {"name": "no-budgets", "namespace": namespace},
         "spec": {"hard": {counted: "0"}},
     }
     api_server.apply(quota)
 
     def is_counted() -> bool:
-        found = api_server.get("resourcequota", "no-autoscalers", "-n", namespace)
+        found = api_server.get("resourcequota", "no-budgets", "-n", namespace)
         return counted in found.get("status", {}).get("hard", {})
 
     eventually(is_counted, what="the quota is in force")
-    around = {"autoscaling": HPA, "networkPolicy": {}, "telemetry": {"metrics": {}}}
+    around = {"networkPolicy": {}, "telemetry": {"metrics": {}}}
     with installed(api_server, "podmonitors"):
         api_server.apply(model(namespace, replicas=3, **around))
         await_condition(api_server, namespace, "Ready", "True", "PodsReady")
         refused = await_condition(api_server, namespace, "AuxiliaryResourcesReady", "False", "Forbidden")
-        assert refused["message"].startswith("HorizontalPodAutoscaler m: ")
-        assert "exceeded quota: no-autoscalers" in refused["message"]
+        assert refused["message"].startswith("PodDisruptionBudget m: ")
+        assert "exceeded quota: no-budgets" in refused["message"]
         kinds = f"{AROUND},podmonitors.monitoring.coreos.com"
-        others = {"PodDisruptionBudget", "NetworkPolicy", "PodMonitor"}
+        others = {"NetworkPolicy", "PodMonitor"}
         eventually(lambda: kinds_of(api_server, namespace, kinds) == others, what="the others are made")
         gm = api_server.get("gm", "m", "-n", namespace)
         assert kstatus(gm) == "Current"
@@ -156,8 +159,8 @@ def test_what_is_refused_beside_the_pods_is_told_and_made_once_it_may_be(
             if each["involvedObject"]["kind"] == "GuidedModel"
         ]
         assert events == [("Warning", "Forbidden")]
-        api_server.kubectl("delete", "resourcequota", "no-autoscalers", "-n", namespace)
-        wanted = {*others, "HorizontalPodAutoscaler"}
+        api_server.kubectl("delete", "resourcequota", "no-budgets", "-n", namespace)
+        wanted = {*others, "PodDisruptionBudget"}
         eventually(  # by its backoff alone
             lambda: kinds_of(api_server, namespace, kinds) == wanted, timeout_s=90, what="it is tried again"
         )

@@ -48,7 +48,6 @@ VARIETY: tuple[Object, ...] = (
     {"replicas": 0},
     {"telemetry": {"endpoint": "http://collector:4318"}},
     {"speculative": {"method": "NGram", "numTokens": 3}},
-    {"autoscaling": {"maxReplicas": 2, "hpa": {"cpuUtilization": 80}}},
     {"networkPolicy": {}},
     {"resources": {"requests": {"cpu": "1500m", "memory": "1024Mi"}}},
     {"guidedDecoding": {"grammars": [
@@ -61,12 +60,6 @@ VARIETY: tuple[Object, ...] = (
 AROUND = st.fixed_dictionaries(
     {"replicas": st.integers(0, 1)},
     optional={
-        "autoscaling": st.sampled_from(
-            [
-                {"maxReplicas": 2, "hpa": {"cpuUtilization": 80, "scaleDownDelay": "5m"}},
-                {"maxReplicas": 2, "minReplicas": 0, "keda": {"triggers": [{"type": "cron"}]}},
-            ]
-        ),
         "networkPolicy": st.sampled_from([{}, {"allowFrom": [{"podLabels": {"app": "gateway"}}]}]),
         "rollout": st.sampled_from([{"maxSurge": "25%", "maxUnavailable": 0}, {"paused": True}]),
         "drain": st.just({"timeout": "90s"}),

@@ -201,7 +201,6 @@ def around() -> dict[str, Object]:
     """Return what stands around a model's pods, by kind."""
     fields: Object = {
         "networkPolicy": {"allowFrom": [{"podLabels": {"a": "b"}}]},
-        "autoscaling": {"maxReplicas": 2, "hpa": {"cpuUtilization": 70}},
     }
     raw = changed(minimal(), engine__accelerator={"type": "None"}, **fields)
     made = render(parse(raw), cluster_site("guidedmodel:1")).manifests()
@@ -223,14 +222,6 @@ AROUND: dict[str, tuple[str, Any]] = {
     "a budget of another's": (
         "PodDisruptionBudget",
         lambda spec: spec.update(selector={"matchLabels": {names.LABEL_NAME: "other"}}),
-    ),
-    "an autoscaler of a Deployment": (
-        "HorizontalPodAutoscaler",
-        lambda spec: spec["scaleTargetRef"].update(apiVersion="apps/v1", kind="Deployment"),
-    ),
-    "an autoscaler of another's": (
-        "HorizontalPodAutoscaler",
-        lambda spec: spec["scaleTargetRef"].update(name="other"),
     ),
 }
 

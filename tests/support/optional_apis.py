@@ -1,7 +1,7 @@
 """The CRDs of others that the operator uses where they are installed: their names and subresources, no more.
 
-The Prometheus operator's are its own. The others are written for these tests, after kubernetes-sigs/lws and
-kedacore/keda (Apache-2.0); where a folder shared/data/crds stands beside the repository, the real ones in it
+The Prometheus operator's are its own. The others are written for these tests, after kubernetes-sigs/lws
+(Apache-2.0); where a folder shared/data/crds stands beside the repository, the real ones in it
 are taken, and so their schemas judge what the operator writes.
 """
 
@@ -23,7 +23,6 @@ MONITORING = "monitoring.coreos.com"
 # Plural -> group, version, kind.
 APIS = {
     "leaderworkersets": ("leaderworkerset.x-k8s.io", "v1", "LeaderWorkerSet"),
-    "scaledobjects": ("keda.sh", "v1alpha1", "ScaledObject"),
     "podmonitors": (MONITORING, "v1", "PodMonitor"),
     "prometheusrules": (MONITORING, "v1", "PrometheusRule"),
 }

@@ -105,7 +105,6 @@ MERGED = {
     "guidedDecoding.requestOptions": "a choice is there or not",
     "guidedDecoding.grammars": "requests name one",
     "lora.adapters": "requests name one",
-    "autoscaling.hpa.podMetrics": "the largest answer counts",
     "engine.accelerator.claims": "as in Kubernetes' pods",
     "pod.hostAliases": "as in Kubernetes' pods",
     "pod.imagePullSecrets": "as in Kubernetes' pods",

@@ -29,14 +29,10 @@ from support.observed import model, planned, pod, revision_of, seen, serving
 
 Object = dict[str, Any]
 NOW = dt.datetime(2026, 11, 25, 12, tzinfo=dt.UTC)
-HPA = {"maxReplicas": 8, "hpa": {"podMetrics": [{"name": "waiting", "averageValue": "5"}]}}
-KEDA = {"minReplicas": 0, "maxReplicas": 8, "keda": {"triggers": [{"type": "cron", "metadata": {"a": "b"}}]}}
 METRICS = {"metrics": {"labels": {"release": "p"}}}
 AUXILIARIES = {
     kinds.DISRUPTION_BUDGET: model(),
-    kinds.AUTOSCALER: model(autoscaling=HPA, telemetry=METRICS),
-    kinds.SCALED_OBJECT: model(autoscaling=KEDA, telemetry=METRICS),
-    kinds.POD_MONITOR: model(autoscaling=HPA, telemetry=METRICS),
+    kinds.POD_MONITOR: model(telemetry=METRICS),
 }
 NEEDED = (kinds.REVISION, kinds.CONFIG_MAP, kinds.SERVICE_ACCOUNT, kinds.NETWORK_POLICY, kinds.SERVICE)
 QUOTA = "exceeded quota: nothing-beside, requested: count=1, used: 0, limited: 0"
@@ -140,7 +136,7 @@ def test_what_gitops_tools_wait_for_is_the_pods(kind: Kind) -> None:
 
 @pytest.mark.parametrize("kind", NEEDED, ids=lambda kind: kind.name)
 async def test_pods_are_not_made_without_what_they_need_and_all_else_is(kind: Kind) -> None:
-    raw = model(autoscaling=HPA, telemetry=METRICS, networkPolicy={})
+    raw = model(telemetry=METRICS, networkPolicy={})
     api = Refusing(kind)
     outcome = await settle(api, raw)
     assert made(api) == {each for each in asked(raw) if each[0] not in (kind.name, "Deployment")}
@@ -152,32 +148,23 @@ async def test_pods_are_not_made_without_what_they_need_and_all_else_is(kind: Ki
 
 
 async def test_all_that_is_refused_is_told() -> None:
-    raw = model(autoscaling=HPA, telemetry=METRICS, networkPolicy={})
+    raw = model(telemetry=METRICS, networkPolicy={})
     outcome = await settle(Refusing(kinds.SERVICE, kinds.NETWORK_POLICY, *AUXILIARIES), raw)
     found = decide(dataclasses.replace(serving(raw=raw), outcome=outcome))
     assert found["Ready"].message == f"NetworkPolicy m: {QUOTA}; Service m: {QUOTA}"
-    beside = ("PodDisruptionBudget", "HorizontalPodAutoscaler", "PodMonitor")
+    beside = ("PodDisruptionBudget", "PodMonitor")
     assert found["AuxiliaryResourcesReady"].message == "; ".join(f"{kind} m: {QUOTA}" for kind in beside)
-
-
-async def test_what_is_no_longer_wanted_goes_although_its_successor_is_refused() -> None:
-    """KEDA's webhook refuses a ScaledObject while a HorizontalPodAutoscaler scales the same."""
-    api = Refusing(kinds.SCALED_OBJECT, error=ObjectInvalid)
-    await settle(api, model(autoscaling=HPA))
-    outcome = await settle(api, model(autoscaling=KEDA))
-    assert [fault.message for fault in outcome.faults] == [f"ScaledObject m: {QUOTA}"]
-    assert ("HorizontalPodAutoscaler", "m") not in made(api)
 
 
 async def test_what_may_not_be_deleted_is_told_beside_the_pods() -> None:
     api = Refusing()
-    await settle(api, model(autoscaling=HPA, networkPolicy={}))
+    await settle(api, model(telemetry=METRICS, networkPolicy={}))
     api.refused = {kinds.NETWORK_POLICY.plural}
     outcome = await settle(api, model())
     assert [(fault.message, fault.auxiliary) for fault in outcome.faults] == [
         (f"NetworkPolicy m: {QUOTA}", True)
     ]
-    assert ("HorizontalPodAutoscaler", "m") not in made(api)
+    assert ("PodMonitor", "m") not in made(api)
 
 
 async def test_revisions_stay_while_the_pods_cannot_be_changed() -> None:
@@ -200,15 +187,15 @@ async def test_revisions_stay_while_the_pods_cannot_be_changed() -> None:
 
 
 def test_a_kind_beside_the_pods_that_cannot_be_seen_is_no_word_on_them() -> None:
-    raw = model(autoscaling=HPA)
+    raw = model(telemetry=METRICS)
     told = serving(pod("a", revision_of(raw)), raw=raw)
-    blind = {kinds.AUTOSCALER.name: "no right", kinds.POD_MONITOR.name: "not asked for"}
+    blind = {kinds.POD_MONITOR.name: "no right", kinds.WORKER_SET.name: "not asked for"}
     found = decide(dataclasses.replace(told, observed=dataclasses.replace(told.observed, blind=blind)))
     assert found["Ready"].status == "True"
     assert "Stalled" not in found
     auxiliary = found["AuxiliaryResourcesReady"]
     assert (auxiliary.status, auxiliary.reason) == ("Unknown", "Forbidden")
-    assert auxiliary.message == "the operator cannot see HorizontalPodAutoscalers: no right"
+    assert auxiliary.message == "the operator cannot see PodMonitors: no right"
 
 
 def test_a_spec_that_cannot_be_run_says_nothing_of_what_stands_there() -> None:

@@ -10,11 +10,9 @@ from guided_operator.kube import kinds
 from guided_operator.reconcile.apply import Outcome
 from guided_operator.reconcile.conditions.chains import decide
 from guided_operator.reconcile.conditions.inputs import Situation
-from support.observed import UID, applied, model, planned, pod, revision_of, seen, serving
+from support.observed import applied, model, planned, pod, revision_of, seen, serving
 
 Object = dict[str, Any]
-HPA = {"maxReplicas": 8, "hpa": {"podMetrics": [{"name": "waiting", "averageValue": "5"}]}}
-KEDA = {"minReplicas": 0, "maxReplicas": 8, "keda": {"triggers": [{"type": "cron", "metadata": {"a": "b"}}]}}
 METRICS = {"metrics": {"interval": "1m", "labels": {"release": "p", names.LABEL_NAME: "other"}}}
 NODES = {"tensor": 4, "nodes": 2}
 
@@ -33,23 +31,6 @@ def kinds_of(raw: Object) -> set[str]:
 
 
 class TestBuilders:
-    def test_autoscaler_targets_the_model_itself(self) -> None:
-        target = {"apiVersion": "guidedmodel.io/v1alpha1", "kind": "GuidedModel", "name": "m"}
-        hpa = child(model(autoscaling=HPA), "HorizontalPodAutoscaler")["spec"]
-        assert hpa["scaleTargetRef"] == target
-        assert (hpa["minReplicas"], hpa["maxReplicas"]) == (1, 8)
-        [metric] = hpa["metrics"]
-        assert metric["pods"]["target"] == {"type": "AverageValue", "averageValue": "5"}
-        scaled = child(model(autoscaling=KEDA), "ScaledObject")["spec"]
-        assert scaled["scaleTargetRef"] == target
-        assert (scaled["minReplicaCount"], scaled["maxReplicaCount"]) == (0, 8)
-        assert scaled["triggers"] == [{"type": "cron", "metadata": {"a": "b"}}]
-
-    def test_cpu_is_the_engines_alone(self) -> None:
-        raw = model(autoscaling={"maxReplicas": 2, "hpa": {"cpuUtilization": 70}})
-        [metric] = child(raw, "HorizontalPodAutoscaler")["spec"]["metrics"]
-        assert metric["containerResource"]["container"] == "engine"
-
     def test_monitor_keeps_the_labels_that_it_is_found_by(self) -> None:
         monitor = child(model(telemetry=METRICS), "PodMonitor")
         assert monitor["metadata"]["labels"]["release"] == "p"
@@ -78,8 +59,6 @@ class TestBuilders:
     @pytest.mark.parametrize(
         "around",
         [
-            {"autoscaling": HPA},
-            {"autoscaling": KEDA},
             {"networkPolicy": {}},
             {"telemetry": METRICS},
         ],
@@ -92,8 +71,6 @@ class TestPruning:
     @pytest.mark.parametrize(
         ("spec", "kind"),
         [
-            ({"autoscaling": HPA}, kinds.AUTOSCALER),
-            ({"autoscaling": KEDA}, kinds.SCALED_OBJECT),
             ({"networkPolicy": {}}, kinds.NETWORK_POLICY),
             ({"telemetry": METRICS}, kinds.POD_MONITOR),
         ],
@@ -107,59 +84,6 @@ class TestPruning:
         before = applied(seen(model(networkPolicy={})))
         before.children["NetworkPolicy"]["m"]["metadata"]["ownerReferences"][0]["uid"] = "another"
         assert planned(dataclasses.replace(before, model=model())).surplus == ()
-
-    def test_another_autoscaler_takes_the_place_of_the_one_before(self) -> None:
-        before = applied(seen(model(autoscaling=HPA)))
-        plan = planned(dataclasses.replace(before, model=model(autoscaling=KEDA)))
-        assert plan.surplus == ((kinds.AUTOSCALER, "m"),)
-        assert "ScaledObject" in {each["kind"] for each in plan.children}
-
-
-class TestReplicas:
-    """Handing over to and from an autoscaler never drops replicas."""
-
-    @staticmethod
-    def scaler(*, decided: bool, name: str = "m") -> Object:
-        owner = [{"uid": UID, "controller": True}]
-        status = {"conditions": [{"type": "ScalingActive", "status": str(decided)}]}
-        return {"metadata": {"name": name, "ownerReferences": owner}, "spec": {}, "status": status}
-
-    @staticmethod
-    def five(raw: Object, blind: tuple[str, ...] = (), **children: Object) -> int:
-        """Return the replicas wanted of a model that has five, and these children beside them."""
-        observed = applied(seen(model(replicas=5)))
-        known = {**observed.children, **{kind: {"x": each} for kind, each in children.items()}}
-        unseen = dict.fromkeys(blind, "forbidden")
-        return planned(dataclasses.replace(observed, model=raw, children=known, blind=unseen)).replicas
-
-    @pytest.mark.parametrize("autoscaling", [HPA, KEDA])
-    def test_they_stay_until_the_autoscaler_has_decided(self, autoscaling: Object) -> None:
-        raw = model(autoscaling=autoscaling)  # without replicas, so that the server says 1
-        assert self.five(raw) == 5
-        assert self.five(raw, HorizontalPodAutoscaler=self.scaler(decided=False)) == 5
-        assert self.five(raw, HorizontalPodAutoscaler=self.scaler(decided=True)) == 1
-
-    def test_they_never_exceed_what_the_autoscaler_may_ask_for(self) -> None:
-        assert self.five(model(autoscaling=HPA | {"maxReplicas": 3})) == 3
-
-    def test_what_is_asked_for_is_never_less(self) -> None:
-        assert self.five(model(replicas=7, autoscaling=HPA)) == 7
-        assert planned(seen(model(replicas=2, autoscaling=HPA))).replicas == 2
-
-    def test_none_is_nobodys_default_and_means_none(self) -> None:
-        assert self.five(model(replicas=0, autoscaling=KEDA)) == 0
-
-    def test_without_an_autoscaler_the_spec_says_it(self) -> None:
-        assert self.five(model(replicas=3)) == 3
-        assert self.five(model(), HorizontalPodAutoscaler=self.scaler(decided=False)) == 1
-
-    def test_keda_that_cannot_be_seen_deciding_is_believed(self) -> None:
-        scaled, blind = self.scaler(decided=False), ("HorizontalPodAutoscaler",)
-        scaled["status"] = {"conditions": [{"type": "Ready", "status": "True"}]}
-        assert self.five(model(autoscaling=KEDA), blind, ScaledObject=scaled) == 1
-        assert self.five(model(autoscaling=KEDA), ScaledObject=scaled) == 5, "its autoscaler may come"
-        scaled["status"]["conditions"][0]["status"] = "False"
-        assert self.five(model(autoscaling=KEDA), blind, ScaledObject=scaled) == 5
 
 
 class TestSeveralNodes:
@@ -210,22 +134,22 @@ class TestMissingApi:
             assert "leaderworkerset.x-k8s.io/v1" in found[condition].message
 
     def test_model_serves_without_what_only_looks_after_it(self) -> None:
-        raw = model(autoscaling=KEDA)
+        raw = model(telemetry=METRICS)
         told = serving(pod("a", revision_of(raw)), raw=raw)
-        observed = dataclasses.replace(told.observed, absent=frozenset({"ScaledObject", "PodMonitor"}))
+        observed = dataclasses.replace(told.observed, absent=frozenset({"LeaderWorkerSet", "PodMonitor"}))
         found = decide(dataclasses.replace(told, observed=observed))
         assert found["Ready"].status == found["Compatible"].status == "True"
         auxiliary = found["AuxiliaryResourcesReady"]
         assert (auxiliary.status, auxiliary.reason) == ("False", "APIMissing")
-        assert "ScaledObject (keda.sh/v1alpha1)" in auxiliary.message
-        assert "PodMonitor" not in auxiliary.message, "nobody asked for it"
+        assert "PodMonitor (monitoring.coreos.com/v1)" in auxiliary.message
+        assert "LeaderWorkerSet" not in auxiliary.message, "nobody asked for it"
 
     def test_api_that_nobody_asked_for_is_not_missed(self) -> None:
-        found = self.findings(model(), "LeaderWorkerSet", "ScaledObject", "PodMonitor")
+        found = self.findings(model(), "LeaderWorkerSet", "PodMonitor")
         assert found["Compatible"].status == found["AuxiliaryResourcesReady"].status == "True"
 
     def test_right_that_nobody_needs_is_not_missed(self) -> None:
-        blind = {"ScaledObject": "forbidden"}
+        blind = {"PodMonitor": "forbidden"}
         told = serving(pod("a", revision_of()))
         unseen = dataclasses.replace(told, observed=dataclasses.replace(told.observed, blind=blind))
         assert decide(unseen)["Ready"].status == "True"

@@ -24,7 +24,6 @@ LIMITS = Limits(
     images=("docker.io/vllm",),
     models=("hf://good-org", "pvc://models"),
     remote_code="Refuse",
-    keda_triggers=("prometheus",),
 )
 ENDPOINTS = (
     "http://[::1",
@@ -172,23 +171,6 @@ def test_a_claim_with_compiled_code_is_code() -> None:
 def test_a_claim_that_is_allowed_by_name_is_the_tenants_own() -> None:
     """docs/security.md says so: the limit is of names, and whoever makes claims decides what is in them."""
     assert refused(model={"uri": "pvc://models/anything"}) == {}
-
-
-@pytest.mark.parametrize(
-    "trigger",
-    [
-        {"type": "metrics-api", "metadata": {"url": "http://169.254.169.254/latest"}},
-        {"type": "aws-sqs-queue", "metadata": {"identityOwner": "operator"}},
-        {"type": "Prometheus"},
-    ],
-)
-def test_triggers_of_keda_are_the_platforms_to_allow(trigger: dict[str, Any]) -> None:
-    query = {"type": "prometheus", "metadata": {"query": "up"}}
-    scaling = {"maxReplicas": 2, "keda": {"triggers": [query, trigger]}}
-    found = refused(autoscaling=scaling)
-    assert list(found) == ["spec.autoscaling.keda.triggers[1].type"]
-    assert "allows only prometheus: use one of those, or autoscaling.hpa" in str(found)
-    assert refused(Limits(), autoscaling=scaling) == {}
 
 
 def test_params_are_settings_and_no_data() -> None:

@@ -69,8 +69,6 @@ def test_of_what_is_not_a_models_its_name_is_known() -> None:
             kept = store.items(KEY, kind)["other"]
             assert set(kept) == {"apiVersion", "kind", "metadata"}
             assert set(kept["metadata"]) == {"name", "namespace", "uid"}
-    store.put(kinds.AUTOSCALER, item("keda", "ScaledObject", spec={}, status={"lastScaleTime": "now"}))
-    assert store.items(KEY, kinds.AUTOSCALER)["keda"]["status"]["lastScaleTime"]
 
 
 def test_the_newest_revision_alone_is_whole_and_a_new_list_is_no_news() -> None:

@@ -30,19 +30,6 @@ BLOCK = {"method": "DSpark", "numTokens": 3, "verification": "Block"}
 V1 = [{"name": "VLLM_USE_V2_MODEL_RUNNER", "value": "0"}]
 
 
-def test_replicas_that_an_autoscaler_sets_are_told_of(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    scaled = changed(minimal(), autoscaling={"maxReplicas": 3, "hpa": {"cpuUtilization": 50}})
-    said = []
-    for manifest in (scaled, changed(scaled, replicas=1)):
-        tmp_path.joinpath("m.yaml").write_text(yaml.safe_dump(manifest))
-        assert main(["validate", "-f", str(tmp_path)]) == 0
-        said.append(capsys.readouterr().err)
-    assert said[0] == ""
-    assert "spec.replicas: autoscaling sets it" in said[1]
-
-
 BEHIND = {"parallelism": {"pipeline": 2, "tensor": 1}}
 
 

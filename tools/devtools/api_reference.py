@@ -31,7 +31,7 @@ Examples: [manifests/samples](../manifests/samples).
   check sets the condition `Compatible` to False, with a message per field, and no pods are created. So does
   a LeaderWorkerSet where its API is not installed; once it is there, the operator uses it. With the reason
   `RefusedAtStart` the pods are there, and have ended: what they refused is known only at their start.
-- What stands beside the pods (PodDisruptionBudget, HorizontalPodAutoscaler, ScaledObject, PodMonitor) has the
+- What stands beside the pods (PodDisruptionBudget, PodMonitor) has the
   condition `AuxiliaryResourcesReady`: False while one is refused, or its API is not installed. The pods serve
   without it, so it is no part of `Ready`, and `kubectl wait` and GitOps tools do not wait for it.
 - A status has at most {kib} KiB, however many pods and ranks there are. Patches, named grammars, logits

@@ -10,7 +10,6 @@ from typing import Any, Final
 
 from guided_contract.backends import BACKENDS
 from guided_operator.api.accelerator import ACCELERATOR_RULES
-from guided_operator.api.autoscaling import AUTOSCALING_RULES
 from guided_operator.api.base import ApiModel
 from guided_operator.api.combinations import COMBINATION_RULES
 from guided_operator.api.engine import ENGINE_RULES
@@ -31,7 +30,6 @@ _NAME: Final = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"  # a Service's name is stricter t
 
 RULES: Final = (
     *PARALLELISM_RULES,
-    *AUTOSCALING_RULES,
     Rule(
         (),
         "metadata.name",

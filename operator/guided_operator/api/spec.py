@@ -5,7 +5,6 @@ from typing import Annotated
 from pydantic import Field
 
 from guided_contract.choices import MOST_PROCESSORS
-from guided_operator.api.autoscaling import Autoscaling
 from guided_operator.api.base import ApiModel
 from guided_operator.api.drain import Drain
 from guided_operator.api.engine import Engine
@@ -51,11 +50,9 @@ class GuidedModelSpec(ApiModel):
         default=1,
         description=(
             "Number of replicas: pods, or groups of parallelism.nodes pods. Default: 1. 0 removes the "
-            "pods and keeps everything else. With autoscaling leave it out: the autoscaler sets it."
+            "pods and keeps everything else. Leave it out of what you apply where a HorizontalPodAutoscaler "
+            "or KEDA scales the GuidedModel: it sets it."
         ),
-    )
-    autoscaling: Autoscaling | None = Field(
-        default=None, description="Autoscaler that sets replicas. Default: none."
     )
     network_policy: NetworkPolicy | None = Field(
         default=None,

@@ -257,7 +257,7 @@ class GuidedModelStatus(ReportedModel):
         default=[],
         description=(
             "Conditions: Ready, Available, Progressing, Compatible, GuidedDecoding and "
-            "AuxiliaryResourcesReady, which is False while a PodDisruptionBudget, autoscaler or PodMonitor "
+            "AuxiliaryResourcesReady, which is False while a PodDisruptionBudget or PodMonitor "
             "is refused or its API is missing, and is no part of the others; Telemetry, where "
             "telemetry.endpoint is set; for GitOps tools (kstatus) also Reconciling and Stalled, which are "
             "present only while they are True."

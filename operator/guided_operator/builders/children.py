@@ -8,8 +8,9 @@ from typing import Any
 from kubernetes.aio import client as k8s
 
 from guided_operator.api import GuidedModel
-from guided_operator.builders import grammars, monitoring, scaling
+from guided_operator.builders import grammars, monitoring
 from guided_operator.builders.configuration import config_file, config_file_name
+from guided_operator.builders.disruption_budget import disruption_budget
 from guided_operator.builders.grammars import NO_SOURCES, Sources
 from guided_operator.builders.labels import metadata
 from guided_operator.builders.network_policy import network_policy
@@ -65,8 +66,7 @@ class Children:
     def after(self) -> tuple[Object, ...]:
         """What comes after the pods."""
         return _present(
-            manifest(scaling.disruption_budget(self.model)),
-            scaling.autoscaler(self.model),
+            manifest(disruption_budget(self.model)),
             monitoring.pod_monitor(self.model),
         )
 

@@ -13,7 +13,6 @@ from guided_operator.api.telemetry import Telemetry
 # here restarts pods, rather than never reaching them.
 _AROUND_PODS: Final[dict[str, Any]] = {
     "replicas": True,
-    "autoscaling": True,
     "network_policy": True,
     "telemetry": {"metrics"},
 }

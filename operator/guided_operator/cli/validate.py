@@ -23,9 +23,6 @@ def main(files: Sequence[str]) -> int:
             click.echo(f"{where}: GuidedModel {model.namespace}/{model.name} is valid")
             for remark in remarks(facts_of(model.spec)):
                 click.echo(f"{where}: {remark}", err=True)
-            if model.spec.autoscaling is not None and "replicas" in model.spec.model_fields_set:
-                overruled = "autoscaling sets it, and each apply of this file resets it: leave it out"
-                click.echo(f"{where}: spec.replicas: {overruled}", err=True)
     for fault in found:
         click.echo(fault, err=True)
     return 2 if found else 0

@@ -26,10 +26,10 @@ _IDENTITY: Final = ("name", "namespace", "uid")
 class Kind:
     """One kind of object.
 
-    `fields` are the top-level fields that are kept beside the metadata, of the status what `status` returns;
-    `hashed` those of texts by name, of each of which a hash is kept; `view` replaces the projection.
+    `fields` are the top-level fields that are kept beside the metadata, `hashed` those of texts by name, of
+    each of which a hash is kept; `view` replaces the projection.
     `newest_alone`: of a model's objects that with the highest `revision` alone keeps its `data`.
-    `owners` are the kinds of controllers of which an object is kept; of others, whom it is named after.
+    Of what is no GuidedModel's, no more is kept than whom it is named after.
     `selector` says by labels which objects are looked at, "": all; `metadata_only`: only their metadata.
     `optional`: somebody has to install its API, which may come and go. `pruned`: an object that is no longer
     wanted is deleted. `auxiliary`: it stands beside the pods, which serve without it.
@@ -41,9 +41,7 @@ class Kind:
     fields: tuple[str, ...] = ()
     hashed: tuple[str, ...] = ()
     newest_alone: bool = False
-    owners: tuple[str, ...] = (names.KIND,)
     view: Callable[[Object], Any] | None = None
-    status: Callable[[Object], Object] | None = None
     selector: str = names.LABEL_NAME
     metadata_only: bool = False
     optional: bool = False
@@ -67,8 +65,6 @@ class Kind:
             return {**kept, "metadata": {field: metadata[field] for field in _IDENTITY}}
         kept["metadata"] = {field: metadata[field] for field in _METADATA if field in metadata}
         kept |= {field: item[field] for field in self.fields if field in item}
-        if self.status is not None and "status" in kept:
-            kept["status"] = self.status(kept["status"])
         return self.compared(kept)
 
     def compared(self, item: Object) -> Object:
@@ -78,7 +74,7 @@ class Kind:
 
     def _belongs(self, metadata: Object) -> bool:
         references: Sequence[Object] = metadata.get("ownerReferences", ())
-        return any(each.get("controller") and each["kind"] in self.owners for each in references)
+        return any(each.get("controller") and each["kind"] == names.KIND for each in references)
 
 
 def _hashes(texts: Mapping[str, str]) -> Mapping[str, str]:
@@ -107,13 +103,6 @@ def model_path(namespace: str, name: str, subresource: str = "") -> str:
     return MODEL.path(namespace, name) + (f"/{subresource}" if subresource else "")
 
 
-def _decisions(status: Object) -> Object:
-    """Return what is kept of an autoscaler's status: its looks at clock and metrics are nobody's news."""
-    conditions = [{"type": each["type"], "status": each["status"]} for each in status.get("conditions") or ()]
-    kept: Object = {field: status[field] for field in ("lastScaleTime", "hpaName") if field in status}
-    return {**kept, "conditions": conditions}
-
-
 MODEL: Final = Kind(
     names.KIND,
     f"{names.API_GROUP}/{names.API_VERSION}",
@@ -131,16 +120,6 @@ REVISION: Final = Kind(
 DISRUPTION_BUDGET: Final = Kind(
     "PodDisruptionBudget", "policy/v1", "poddisruptionbudgets", ("spec",), auxiliary=True
 )
-AUTOSCALER: Final = Kind(
-    "HorizontalPodAutoscaler",
-    "autoscaling/v2",
-    "horizontalpodautoscalers",
-    ("spec", "status"),
-    owners=(names.KIND, "ScaledObject"),
-    status=_decisions,
-    pruned=True,
-    auxiliary=True,
-)
 NETWORK_POLICY: Final = Kind(
     "NetworkPolicy", "networking.k8s.io/v1", "networkpolicies", ("spec",), pruned=True
 )
@@ -150,16 +129,6 @@ WORKER_SET: Final = Kind(
     "leaderworkersets",
     ("spec", "status"),
     optional=True,
-)
-SCALED_OBJECT: Final = Kind(
-    "ScaledObject",
-    "keda.sh/v1alpha1",
-    "scaledobjects",
-    ("spec", "status"),
-    status=_decisions,
-    optional=True,
-    pruned=True,
-    auxiliary=True,
 )
 POD_MONITOR: Final = Kind(
     "PodMonitor",
@@ -179,10 +148,8 @@ WATCHED: Final = (
     SERVICE_ACCOUNT,
     REVISION,
     DISRUPTION_BUDGET,
-    AUTOSCALER,
     NETWORK_POLICY,
     WORKER_SET,
-    SCALED_OBJECT,
     POD_MONITOR,
     POD,
 )

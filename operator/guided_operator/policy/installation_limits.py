@@ -1,4 +1,4 @@
-"""What an installation allows: images, models, code, what scales, and arguments of vLLM.
+"""What an installation allows: images, models, code, and arguments of vLLM.
 
 Set by who runs the operator; a GuidedModel outside of it gets the condition Compatible=False, and no pods.
 """
@@ -30,8 +30,6 @@ class Limits:
     proxies
         Whether engine.env, dnsConfig and hostAliases may say by what way, and trusting whom, the hub is
         reached where `models` says what may come from there.
-    keda_triggers
-        Types of KEDA's triggers.
     arguments
         What engine.args and engine.env may hold, beside what is reserved.
     processor_factories
@@ -43,7 +41,6 @@ class Limits:
     models: tuple[str, ...] = ()
     remote_code: Literal["Allow", "Refuse"] = "Allow"
     proxies: Literal["Allow", "Refuse"] = "Refuse"
-    keda_triggers: tuple[str, ...] = ()
     arguments: ArgumentLimits = ALL_ARGUMENTS
     processor_factories: tuple[str, ...] = ()
 
@@ -153,18 +150,6 @@ def _factory_foreign(limits: Limits, gm: GuidedModel) -> Iterator[Problem]:
             )
 
 
-def _trigger_foreign(limits: Limits, gm: GuidedModel) -> Iterator[Problem]:
-    """Find triggers that KEDA would follow with rights of its own."""
-    keda = gm.spec.autoscaling.keda if gm.spec.autoscaling is not None else None
-    for index, trigger in enumerate(keda.triggers if keda is not None else ()):
-        if limits.keda_triggers and trigger.type not in limits.keda_triggers:
-            yield Problem(
-                f"spec.autoscaling.keda.triggers[{index}].type",
-                f"KEDA acts on it with KEDA's own rights, and this operator allows only "
-                f"{', '.join(limits.keda_triggers)}: use one of those, or autoscaling.hpa",
-            )
-
-
 def _is_factory_allowed(limits: Limits, factory: str) -> bool:
     return any(
         factory.startswith(allowed[:-1]) if allowed.endswith("*") else factory == allowed
@@ -221,5 +206,4 @@ _CHECKS: Final[tuple[Callable[[Limits, GuidedModel], Iterable[Problem]], ...]] =
     _way_foreign,
     _code_foreign,
     _factory_foreign,
-    _trigger_foreign,
 )

@@ -106,8 +106,7 @@ class Observer:
         children: dict[str, Mapping[str, Object]] = {
             kind.name: self._store.items(key, kind) for kind in kinds.WATCHED if kind is not kinds.POD
         }
-        # After its children were: an autoscaler writes the number first, and then that it has decided on it.
-        await self._models.confirm(key, surely=_may_fall(self._store.model(key), children))
+        await self._models.confirm(key)
         model = self._store.model(key)
         if model is None:
             self._sidecars.forget(key)
@@ -152,16 +151,6 @@ class Observer:
             else:
                 found[name] = item
         return found
-
-
-def _may_fall(model: Object | None, children: Mapping[str, Mapping[str, Object]]) -> bool:
-    """Return whether fewer replicas are asked for than there are, maybe by an autoscaler."""
-    spec = (model or {}).get("spec") or {}
-    if not spec.get("autoscaling"):  # most have none, and children are parsed when asked for
-        return False
-    workloads = (each for kind in kinds.WORKLOADS for each in children[kind.name].values())
-    asked: int = spec.get("replicas", 0)
-    return any(asked < (each.get("spec") or {}).get("replicas", 0) for each in workloads)
 
 
 def _keys(references: Iterable[ConfigMapKey]) -> Mapping[str, Collection[str]]:

@@ -26,7 +26,6 @@ from guided_operator.policy.installation_limits import NO_LIMITS, Limits
 from guided_operator.policy.spec_checks import check
 from guided_operator.reconcile.observe import Observed
 from guided_operator.reconcile.rollout import revision
-from guided_operator.reconcile.rollout.replicas import wanted_replicas
 
 Object = dict[str, Any]
 
@@ -40,8 +39,8 @@ class Plan:
     cannot be served; then nothing is written or pruned, and what runs goes on: revision and replicas are
     its. `url`: where clients reach it, once a Service of its own is there. `revision`: the key of what pods
     are to be of; `asked` is that of the spec, another one while it is rolled back. `surplus`: our objects
-    that are no longer wanted. `replicas`: how many there should be now, which is not the spec's number while
-    an autoscaler takes over. `grammar_faults`: what is wrong with a named grammar's text, by its name.
+    that are no longer wanted. `replicas`: how many there should be. `grammar_faults`: what is wrong with a
+    named grammar's text, by its name.
     """
 
     model: GuidedModel | None
@@ -89,13 +88,12 @@ def plan(observed: Observed, site: Site, limits: Limits = NO_LIMITS) -> Plan:
     in_use = {key, asked, *(pod.revision for pod in observed.pods if pod.live)}
     gone = revision.expired(known, in_use)
     older = [known[each] for each in sorted(in_use & known.keys() - {key})]
-    replicas = wanted_replicas(model, observed)
     children = (
         revision.to_manifest(model, chosen),
         *rendered.before,
         *_config_maps(model, [chosen, *older]),
         manifest(grammars.config_map(model, merged.data)),
-        workload(model, chosen.content["template"], replicas),
+        workload(model, chosen.content["template"], model.spec.replicas),
         *rendered.after,
     )
     return Plan(
@@ -103,7 +101,7 @@ def plan(observed: Observed, site: Site, limits: Limits = NO_LIMITS) -> Plan:
         revision=key,
         asked=asked,
         url=url(*observed.key, site),
-        replicas=replicas,
+        replicas=model.spec.replicas,
         children=children,
         surplus=(*_surplus(model.name, gone), *_unwanted(observed, children)),
         grammar_faults=merged.faults,

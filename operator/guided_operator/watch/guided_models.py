@@ -80,17 +80,15 @@ class Models:
         if _but_status(before) != _but_status(self._store.model(key)):
             self._enqueue(key)
 
-    async def confirm(self, key: Key, *, surely: bool = False) -> None:
+    async def confirm(self, key: Key) -> None:
         """Read a model from the API server if it may be gone.
-
-        With `surely` it is read in any case: what is kept is then as new as this call.
 
         Raises
         ------
         ApiError
             The API server did not say.
         """
-        if not surely and not self._store.is_doubted(key):
+        if not self._store.is_doubted(key):
             return
         try:
             item = await self._api.read(kinds.model_path(key.namespace, key.name))
