@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
 from guided_operator.api import parse
-from guided_operator.builders import cluster_site, manifest, render
+from guided_operator.builders import cluster_site, render
 from guided_operator.kube.diff import differences
 from support.cluster import Cluster, KubectlError
 from support.drawn import FIELDS
@@ -63,7 +63,7 @@ def tried(server: Cluster, items: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def test_draws_reach_every_part_of_a_pod() -> None:
-    said = json.dumps([manifest(render(parse(each), SITE).template) for each in drawn()])
+    said = json.dumps([render(parse(each), SITE).pods for each in drawn()])
     parts = (
         *(
             "affinity",
@@ -98,7 +98,7 @@ def test_no_pod_is_refused_under_the_restricted_standard(server: Cluster) -> Non
     with server.namespace("drawn-restricted") as namespace:
         server.kubectl("label", "ns", namespace, "pod-security.kubernetes.io/enforce=restricted")
         server.kubectl("create", "serviceaccount", "own", "-n", namespace)
-        pods = [pod(manifest(render(parse(each), SITE).template), namespace) for each in drawn()]
+        pods = [pod(render(parse(each), SITE).pods, namespace) for each in drawn()]
         assert len(tried(server, pods)) == COUNT
         # And the standard is enforced there.
         with pytest.raises(KubectlError, match="violates PodSecurity"):

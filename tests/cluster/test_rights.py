@@ -9,7 +9,7 @@ import pytest
 
 from guided_contract import names
 from guided_operator.api import parse
-from guided_operator.builders import cluster_site, manifest, render
+from guided_operator.builders import cluster_site, render
 from guided_operator.builders.workload import workload
 from support.audit import OPERATOR
 from support.cluster import Cluster, KubectlError
@@ -54,7 +54,7 @@ def config_map(namespace: str = HERE, **metadata: Any) -> Object:
 
 def deployment(namespace: str = HERE) -> Object:
     gm = parse(changed(minimal(), engine__accelerator={"type": "None"}))
-    made = workload(gm, manifest(render(gm, cluster_site("guidedmodel:1")).template), 0)
+    made = workload(gm, render(gm, cluster_site("guidedmodel:1")).pods, 0)
     made["metadata"] |= {"namespace": namespace, "labels": LABELS, "ownerReferences": [OWNER]}
     return made
 

@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 
-from guided_operator.builders import cluster_site, manifest, render
+from guided_operator.builders import cluster_site, render
 from support.manifests import guided_model
 
 SITE = cluster_site("guidedmodel:1")
@@ -22,7 +22,7 @@ print(json.dumps({
 
 def test_what_is_compiled_is_kept_in_the_claim(tmp_path: object) -> None:
     gm = guided_model(storage={"cache": {"persistentVolumeClaim": {"claimName": "c"}}})
-    [engine] = manifest(render(gm, SITE).template)["spec"]["containers"]
+    [engine] = render(gm, SITE).pods["spec"]["containers"]
     env = {
         each["name"]: each["value"] for each in engine["env"] if each.get("value", "").startswith(SITE.cache)
     }
@@ -36,5 +36,5 @@ def test_what_is_compiled_is_kept_in_the_claim(tmp_path: object) -> None:
 
 
 def test_without_a_claim_nothing_is_said() -> None:
-    [engine] = manifest(render(guided_model(), SITE).template)["spec"]["containers"]
+    [engine] = render(guided_model(), SITE).pods["spec"]["containers"]
     assert not [each for each in engine["env"] if each.get("value", "").startswith(SITE.cache)]

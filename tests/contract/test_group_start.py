@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from guided_operator.builders import manifest, render, workload
+from guided_operator.builders import render, workload
 from guided_operator.reconcile.conditions.chains import decide
 from guided_operator.reconcile.conditions.progress_deadline import Progress
 from support import vllm_start
@@ -35,7 +35,7 @@ def limits_s(**fields: Any) -> tuple[float, float]:
 
 def workers(**fields: Any) -> Object:
     gm = tiny_model(parallelism=NODES, **fields)
-    return workload(gm, manifest(render(gm, SITE).template), 1)
+    return workload(gm, render(gm, SITE).pods, 1)
 
 
 class Operator:

@@ -10,7 +10,6 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from guided_operator.api import parse
 from guided_operator.builders import render
-from guided_operator.builders.objects import manifest
 from support import openai
 from support.cluster import unavailable
 from support.monitored import observability, own_monitor
@@ -60,7 +59,7 @@ def test_a_models_own_monitor_scrapes_as_the_one_of_the_manifests() -> None:
 def _scraped(pod: Pod, at: float) -> Iterator[Scrape]:
     """Yield a page of each port that our PodMonitor names, with the labels that a scrape adds."""
     monitor = observability("podmonitor")
-    template: dict[str, Any] = manifest(render(parse(sample()), SITE).template)
+    template: dict[str, Any] = render(parse(sample()), SITE).pods
     there = {"http": pod.ports.engine, "sidecar": pod.ports.sidecar}
     for endpoint in endpoints(monitor):
         for labels in discovered(template, "models", "tiny-0"):

@@ -121,11 +121,11 @@ TOLERATIONS = st.sampled_from(
 VOLUMES = st.sampled_from(
     [
         {"persistentVolumeClaim": {"claimName": "data"}},
-        {"persistentVolumeClaim": {"claimName": "scratch", "readOnly": False}},
+        {"persistentVolumeClaim": {"claimName": "scratch", "readOnly": True}},
         {"configMap": {"name": "templates"}},
         {"secret": {"secretName": "certificates"}},
         {"emptyDir": {}},
-        {"emptyDir": {"medium": "Memory", "sizeLimit": "1024Mi"}},
+        {"emptyDir": {"medium": "Memory", "sizeLimit": "1Gi"}},
     ]
 )
 POD = st.fixed_dictionaries(
@@ -138,10 +138,14 @@ POD = st.fixed_dictionaries(
         "nodeSelector": LABELS,
         "tolerations": st.lists(TOLERATIONS, max_size=3),
         "affinity": AFFINITY,
-        "topologySpread": st.lists(
+        "topologySpreadConstraints": st.lists(
             st.fixed_dictionaries(
-                {"topologyKey": st.sampled_from(["kubernetes.io/hostname", "topology.kubernetes.io/zone"])},
-                optional={"maxSkew": st.integers(1, 3), "minDomains": st.integers(1, 3)},
+                {
+                    "topologyKey": st.sampled_from(["kubernetes.io/hostname", "topology.kubernetes.io/zone"]),
+                    "maxSkew": st.integers(1, 3),
+                    "whenUnsatisfiable": st.just("DoNotSchedule"),
+                },
+                optional={"minDomains": st.integers(1, 3)},
             ),
             max_size=2,
             unique_by=lambda spread: spread["topologyKey"],

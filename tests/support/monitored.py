@@ -16,7 +16,6 @@ from guided_contract.status import ProbeStatus
 from guided_contract.wire import Hello
 from guided_operator.api import parse
 from guided_operator.builders import render
-from guided_operator.builders.objects import manifest
 from guided_operator.kube.pod_view import ContainerView, PodView
 from guided_operator.kube.queue import Key
 from guided_operator.reconcile.replicas import replicas
@@ -283,7 +282,7 @@ class World:
 
 def _template(raw: Object, name: str) -> Object:
     named = {**raw, "metadata": {**raw["metadata"], "name": name}}
-    made: Object = manifest(render(parse(named), SITE).template)
+    made: Object = render(parse(named), SITE).pods
     return made
 
 

@@ -106,7 +106,6 @@ MERGED = {
     "guidedDecoding.grammars": "requests name one",
     "lora.adapters": "requests name one",
     "engine.accelerator.claims": "as in Kubernetes' pods",
-    "pod.hostAliases": "as in Kubernetes' pods",
     "pod.imagePullSecrets": "as in Kubernetes' pods",
     "pod.resourceClaims": "as in Kubernetes' pods",
     "pod.volumes": "as in Kubernetes' pods",

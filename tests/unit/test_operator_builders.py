@@ -8,7 +8,7 @@ import pytest
 
 from guided_contract import config
 from guided_operator.api import GuidedModel, load, words
-from guided_operator.builders import Site, cluster_site, manifest, pod_key, render, selector, url
+from guided_operator.builders import Site, cluster_site, pod_key, render, selector, url
 from support.manifests import guided_model
 
 SITE = cluster_site("guidedmodel:1")
@@ -30,7 +30,7 @@ SAMPLES = sorted(Path(__file__).parents[2].joinpath("manifests", "samples").glob
 
 
 def pod(gm: GuidedModel, site: Site = SITE) -> dict[str, Any]:
-    spec: dict[str, Any] = manifest(render(gm, site).template)["spec"]
+    spec: dict[str, Any] = render(gm, site).pods["spec"]
     return spec
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from guided_contract import names
 from guided_operator.api import GuidedModel
-from guided_operator.builders import Site, cluster_site, manifest, pod_key, render
+from guided_operator.builders import Site, cluster_site, pod_key, render
 from support.manifests import guided_model
 
 SITE = cluster_site("guidedmodel:1")
@@ -16,7 +16,7 @@ KEY = {"name": "secret", "key": "key"}
 
 
 def template(gm: GuidedModel, site: Site = SITE) -> dict[str, Any]:
-    return manifest(render(gm, site).template)
+    return render(gm, site).pods
 
 
 def pod(gm: GuidedModel, site: Site = SITE) -> dict[str, Any]:
@@ -95,8 +95,8 @@ def test_own_volumes_are_the_engines_below_mnt() -> None:
     volumes = [
         {"name": "templates", "configMap": {"name": "t"}},
         {"name": "certificates", "secret": {"secretName": "s"}},
-        {"name": "data", "persistentVolumeClaim": {"claimName": "d"}},
-        {"name": "out", "persistentVolumeClaim": {"claimName": "o", "readOnly": False}},
+        {"name": "data", "persistentVolumeClaim": {"claimName": "d", "readOnly": True}},
+        {"name": "out", "persistentVolumeClaim": {"claimName": "o"}},
         {"name": "scratch", "emptyDir": {"medium": "Memory", "sizeLimit": "1Gi"}},
     ]
     gm = guided_model(pod={"volumes": volumes})
@@ -111,13 +111,8 @@ def test_own_volumes_are_the_engines_below_mnt() -> None:
         for name, container in containers(gm).items()
     }
     assert own["sidecar"] == own["plugin"] == []
-    assert [(each["mountPath"], each.get("readOnly", False)) for each in own["engine"]] == [
-        ("/mnt/templates", True),
-        ("/mnt/certificates", True),
-        ("/mnt/data", True),
-        ("/mnt/out", False),
-        ("/mnt/scratch", False),
-    ]
+    named = [each["name"] for each in volumes]
+    assert own["engine"] == [{"name": f"own-{name}", "mountPath": f"/mnt/{name}"} for name in named]
 
 
 def test_labels_and_annotations_are_added_to_ours() -> None:
@@ -169,18 +164,15 @@ def test_scheduling_is_passed_on_as_a_pod_has_it() -> None:
     assert spec["automountServiceAccountToken"] is False
 
 
-def test_pods_of_one_revision_are_spread() -> None:
-    gm = guided_model("abc", pod={"topologySpread": [{"topologyKey": "zone", "minDomains": 2}]})
-    assert pod(gm)["topologySpreadConstraints"] == [
-        {
-            "topologyKey": "zone",
-            "maxSkew": 1,
-            "minDomains": 2,
-            "whenUnsatisfiable": "DoNotSchedule",
-            "labelSelector": {"matchLabels": {names.LABEL_NAME: "abc"}},
-            "matchLabelKeys": [names.LABEL_REVISION],
-        }
-    ]
+def test_pods_of_one_revision_are_spread_where_nothing_else_is_said() -> None:
+    spread = {"topologyKey": "zone", "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}
+    others = {**spread, "topologyKey": "host", "labelSelector": {"matchLabels": {"a": "b"}}}
+    gm = guided_model("abc", pod={"topologySpreadConstraints": [spread, others]})
+    ours = {
+        "labelSelector": {"matchLabels": {names.LABEL_NAME: "abc"}},
+        "matchLabelKeys": [names.LABEL_REVISION],
+    }
+    assert pod(gm)["topologySpreadConstraints"] == [spread | ours, others]
 
 
 @pytest.mark.parametrize(

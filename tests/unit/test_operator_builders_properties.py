@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from guided_operator.api import GuidedModel, parse
 from guided_operator.api.quantity import canonical
-from guided_operator.builders import cluster_site, manifest, pod_key, render
+from guided_operator.builders import cluster_site, pod_key, render
 from support.drawn import FIELDS, MODELS
 from support.manifests import changed, minimal
 
@@ -22,7 +22,7 @@ def rendered(gm: GuidedModel) -> list[dict[str, Any]]:
 
 
 def template(gm: GuidedModel) -> Object:
-    return manifest(render(gm, SITE).template)
+    return render(gm, SITE).pods
 
 
 def as_served(gm: GuidedModel) -> dict[str, Any]:

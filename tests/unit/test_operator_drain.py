@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from guided_contract import config
-from guided_operator.builders import manifest, render
+from guided_operator.builders import render
 from guided_operator.builders.configuration import pod_config as made_for
 from guided_operator.builders.drain import END_S
 from guided_operator.builders.pod_paths import cluster_site
@@ -19,7 +19,7 @@ SITE = cluster_site("registry/guidedmodel:1")
 
 
 def pod(**spec: Any) -> dict[str, Any]:
-    found: dict[str, Any] = manifest(render(guided_model(**spec), SITE).template)["spec"]
+    found: dict[str, Any] = render(guided_model(**spec), SITE).pods["spec"]
     return found
 
 

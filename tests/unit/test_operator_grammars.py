@@ -81,7 +81,7 @@ class TestPod:
         plain, with_one = guided_model(), guided_model(guidedDecoding__grammars=[grammar("a")])
         assert pod_key(with_one) == pod_key(plain)
         site = cluster_site("x:1")
-        templates = [manifest(render(gm, site).template) for gm in (plain, with_one)]
+        templates = [render(gm, site).pods for gm in (plain, with_one)]
         assert templates[0] == templates[1]
 
     def test_every_pod_mounts_the_whole_folder_in_the_sidecar(self) -> None:

@@ -142,7 +142,7 @@ def _type(field: Schema) -> str:
             [rule] = field["x-kubernetes-validations"]
             unit = "duration" if rule["rule"].startswith("duration(") else "amount"
             return f"{unit}, {rule['message'].removeprefix('must be ')}"
-        case "object" if "properties" not in field:
+        case "object" if "additionalProperties" in field:
             return f"map, at most {field['maxProperties']}"
         case kind:
             return str(kind)

@@ -6,8 +6,8 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import Field
 
 from guided_operator.api.base import ApiModel, text
+from guided_operator.api.pod import NamedParts
 from guided_operator.api.quantity import canonical
-from guided_operator.api.resource_claims import ResourceClaims, claim_rules
 from guided_operator.api.rule import Rule, cel_text, matches
 
 DEFAULT_RESOURCE: Final = "nvidia.com/gpu"
@@ -44,11 +44,11 @@ class Accelerator(ApiModel):
             "divided by nodes. Only with type Resource. Default: 1."
         ),
     )
-    claims: ResourceClaims = Field(
+    claims: NamedParts = Field(
         default=[],
         description=(
-            "ResourceClaims of the pod, for the engine, with a device for each of the pod's ranks. Only with "
-            "type Claims. Default: none."
+            "As resourceClaims in a pod: kubectl explain pod.spec.resourceClaims. They have a device for "
+            "each of the pod's ranks. Only with type Claims. Default: none."
         ),
         json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
     )
@@ -84,7 +84,6 @@ def _foreign_rule(holder: str, part: str, read: Any) -> Rule:
 
 
 _AT: Final = ("spec", "engine", "accelerator")
-_CLAIMED: Final = "engine.accelerator.claims"
 
 ACCELERATOR_RULES: Final = (
     Rule(
@@ -102,19 +101,6 @@ ACCELERATOR_RULES: Final = (
         lambda accelerator: (
             accelerator.type != "Resource"
             and not (accelerator.resource is None and accelerator.per_rank is None)
-        ),
-    ),
-    *claim_rules((*_AT, "claims")),
-    Rule(
-        ("spec",),
-        "pod.resourceClaims",
-        "a claim of engine.accelerator.claims has the same name: rename one of them",
-        f"!({_there('pod.resourceClaims')} && {_there(_CLAIMED)}) || "
-        f"!self.pod.resourceClaims.exists(c, self.{_CLAIMED}.exists(d, d.name == c.name))",
-        lambda spec: (
-            not {claim.name for claim in spec.engine.accelerator.claims}.isdisjoint(
-                claim.name for claim in spec.pod.resource_claims
-            )
         ),
     ),
     *(

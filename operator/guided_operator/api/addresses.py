@@ -1,4 +1,4 @@
-"""IP addresses as patterns, for fields that hold one."""
+"""IP addresses as a pattern, for fields that hold one."""
 
 from typing import Final
 
@@ -11,5 +11,3 @@ IPV6: Final = "|".join(
         f":((:{_WORD}){{1,7}}|:)",
     )
 )
-_BYTE: Final = "(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])"
-IP: Final = rf"^(({_BYTE}\.){{3}}{_BYTE}|{IPV6})$"

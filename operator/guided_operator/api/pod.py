@@ -1,84 +1,90 @@
-"""Metadata, scheduling and volumes of the pods: `spec.pod`. It has no container spec."""
+"""What is said of the pods in a pod's own words: `spec.pod`.
 
-from typing import Annotated, Any, Final, Literal
+The fields are the list of what may be said; no container is among them. What they hold is passed on as it is
+written, and the API server judges it in the Deployment; `policy.pod_parts` refuses what nobody may have.
+"""
 
-from pydantic import AfterValidator, Field
+import re
+from typing import Annotated, Any, Final
 
-from guided_operator.api.base import ApiModel, BytesBetween, ObjectName, text, unique_names
-from guided_operator.api.pod_network import DnsConfig, HostAlias, unique_addresses
-from guided_operator.api.resource_claims import ResourceClaims, claim_rules
-from guided_operator.api.rule import Rule, cel_text, matches
-from guided_operator.api.scheduling import Affinity, Labels, Toleration, TopologySpread, label_keys
+from pydantic import AfterValidator, Field, WithJsonSchema
+
+from guided_operator.api.base import ApiModel, distinct, text, unique_names
+from guided_operator.api.logits_processors import MAX_PARAMS_BYTES, MAX_PARAMS_DEPTH, is_too_large
 from guided_operator.api.secret_refs import SecretName
-from guided_operator.api.storage import Claim
 
 _USER = Annotated[int, Field(ge=1, le=2**31 - 1)]
+_Labels = Annotated[dict[str, Annotated[str, text(63, least=0)]], Field(max_length=32)]
+_Annotations = Annotated[dict[str, Annotated[str, text(4096, least=0)]], Field(max_length=32)]
+_OBJECT_NAME = Annotated[str, text(253)]
+_ITEM_NAME: Final = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
+_LONGEST: Final = 59  # with "own-" before it, 63
+_AS_WRITTEN: Final[dict[str, Any]] = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+SOURCES: Final = ("persistentVolumeClaim", "configMap", "secret", "emptyDir")  # of volumes
+_BY_NAME: Final[dict[str, Any]] = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]}
 
 
-class ClaimVolume(Claim):
-    """A PersistentVolumeClaim in this namespace."""
-
-    read_only: bool = Field(
-        default=True,
-        description="Whether to mount it read-only. Default: true, because replicas share it.",
-    )
-
-
-class ConfigMapVolume(ApiModel):
-    """A ConfigMap in this namespace, one file per key."""
-
-    name: ObjectName = Field(description="Name of the ConfigMap.")
+def _bounded(part: dict[str, Any]) -> dict[str, Any]:
+    try:
+        large = is_too_large(part)
+    except TypeError as error:  # a date, for instance, which YAML has and JSON has not
+        raise ValueError("must be JSON: quote what is text") from error
+    if large:
+        raise ValueError(
+            f"is larger than {MAX_PARAMS_BYTES} bytes of JSON, "
+            f"or nested deeper than {MAX_PARAMS_DEPTH} levels"
+        )
+    return part
 
 
-class SecretVolume(ApiModel):
-    """A Secret in this namespace, one file per key."""
-
-    secret_name: ObjectName = Field(description="Name of the Secret.")
-
-
-class EmptyVolume(ApiModel):
-    """An empty folder that is deleted with the pod."""
-
-    medium: Literal["Disk", "Memory"] = Field(
-        default="Disk",
-        description=(
-            "Storage medium. Disk: the node's storage. Memory: a tmpfs, which counts as memory of the "
-            "engine. Default: Disk."
-        ),
-    )
-    size_limit: Annotated[str, BytesBetween("1Mi", "100Ti")] | None = Field(
-        default=None, description="Maximum size; the kubelet evicts a pod that exceeds it. Default: none."
-    )
+def _named(part: dict[str, Any]) -> dict[str, Any]:
+    name = part.get("name")
+    if not isinstance(name, str) or not re.fullmatch(_ITEM_NAME[1:-1], name) or len(name) > _LONGEST:
+        raise ValueError(f"name must match {_ITEM_NAME} and have at most {_LONGEST} characters")
+    return part
 
 
-class Volume(ApiModel):
-    """A volume of the engine, mounted at /mnt/NAME. Exactly one source is set."""
+def _distinct(parts: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    distinct([part["name"] for part in parts])
+    return parts
 
-    name: Annotated[str, text(40, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")] = Field(
-        description="Name of the volume, and of its folder below /mnt. Unique in the list."
-    )
-    persistent_volume_claim: ClaimVolume | None = Field(
-        default=None, description="Mount a PersistentVolumeClaim. Default: none."
-    )
-    config_map: ConfigMapVolume | None = Field(default=None, description="Mount a ConfigMap. Default: none.")
-    secret: SecretVolume | None = Field(default=None, description="Mount a Secret. Default: none.")
-    empty_dir: EmptyVolume | None = Field(default=None, description=("Mount an empty folder. Default: none."))
+
+Part = Annotated[dict[str, Any], AfterValidator(_bounded), WithJsonSchema(_AS_WRITTEN)]
+NamedPart = Annotated[
+    dict[str, Any],
+    AfterValidator(_bounded),
+    AfterValidator(_named),
+    WithJsonSchema(
+        {
+            **_AS_WRITTEN,
+            "required": ["name"],
+            "properties": {
+                "name": {
+                    "type": "string",
+                    "pattern": _ITEM_NAME,
+                    "maxLength": _LONGEST,
+                    "description": "Name of the item. Unique in the list.",
+                }
+            },
+        }
+    ),
+]
+Parts = Annotated[list[Part], Field(max_length=64)]
+NamedParts = Annotated[list[NamedPart], Field(max_length=16), AfterValidator(_distinct)]
 
 
 class Pod(ApiModel):
-    """Metadata, scheduling and volumes of the pods."""
+    """Metadata, scheduling and volumes of the pods, in a pod's own words: kubectl explain pod.spec."""
 
-    labels: Labels = Field(
+    labels: _Labels = Field(
         default={},
         description=(
-            "Further labels of the pods and of their Deployment or LeaderWorkerSet, for billing, service "
-            "meshes, queues of Kueue and so on. Labels of guidedmodel.io, kubernetes.io and k8s.io are "
-            "refused: the operator and the cluster set them. Default: none."
+            "Further labels of the pods and of their Deployment or LeaderWorkerSet. Labels of "
+            "guidedmodel.io, kubernetes.io and k8s.io are refused: the operator and the cluster set them. "
+            "Default: none."
         ),
     )
-    annotations: Annotated[
-        dict[str, Annotated[str, text(4096, least=0)]], Field(max_length=32), AfterValidator(label_keys)
-    ] = Field(
+    annotations: _Annotations = Field(
         default={},
         description=(
             "Annotations of the pods. Annotations of guidedmodel.io, kubernetes.io and k8s.io are "
@@ -86,33 +92,29 @@ class Pod(ApiModel):
             "cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes, with the pods' own folders."
         ),
     )
-    node_selector: Labels = Field(
+    node_selector: _Labels = Field(
         default={}, description="Labels that a node must have. Default: none, any node."
     )
-    tolerations: Annotated[list[Toleration], Field(max_length=32)] = Field(
-        default=[], description="Tolerations of the pods for taints of nodes. Default: none."
+    tolerations: Parts = Field(
+        default=[], description="As in a pod: kubectl explain pod.spec.tolerations. Default: none."
     )
-    affinity: Affinity | None = Field(
-        default=None, description="Affinity of the pods to nodes and to other pods. Default: none."
+    affinity: Part | None = Field(
+        default=None, description="As in a pod: kubectl explain pod.spec.affinity. Default: none."
     )
-    topology_spread: Annotated[list[TopologySpread], Field(max_length=8)] = Field(
+    topology_spread_constraints: Parts = Field(
         default=[],
         description=(
-            "How this model's pods of one revision are spread over nodes or zones. Default: none, which "
-            "leaves it to the scheduler."
+            "As in a pod: kubectl explain pod.spec.topologySpreadConstraints. Of an item without "
+            "labelSelector, it is this model's pods of one revision. Default: none."
         ),
     )
-    priority_class_name: ObjectName | None = Field(
-        default=None,
-        description=(
-            "PriorityClass of the pods, which decides who is preempted when GPUs are short. Default: the "
-            "cluster's default."
-        ),
+    priority_class_name: _OBJECT_NAME | None = Field(
+        default=None, description="PriorityClass of the pods. Default: the cluster's default."
     )
-    scheduler_name: Annotated[str, text(63, pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$")] | None = Field(
+    scheduler_name: _OBJECT_NAME | None = Field(
         default=None, description="Scheduler of the pods. Default: default-scheduler."
     )
-    service_account_name: ObjectName | None = Field(
+    service_account_name: _OBJECT_NAME | None = Field(
         default=None,
         description=(
             "ServiceAccount of the pods, for admission policies and image pull secrets that depend on it."
@@ -123,7 +125,7 @@ class Pod(ApiModel):
         Field(
             default=[],
             description="Secrets for pulling images. Default: those of the ServiceAccount.",
-            json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
+            json_schema_extra=_BY_NAME,
         )
     )
     run_as_user: _USER | None = Field(
@@ -140,87 +142,25 @@ class Pod(ApiModel):
             " pod's user cannot read otherwise. Default: none, the ownership of volumes is not changed."
         ),
     )
-    volumes: Annotated[list[Volume], Field(max_length=16), AfterValidator(unique_names)] = Field(
+    volumes: NamedParts = Field(
         default=[],
         description=(
-            "Further volumes of the engine, each mounted at /mnt/NAME, for chat templates, certificates "
-            "or scratch space. Only PersistentVolumeClaims, ConfigMaps, Secrets and empty folders. "
-            "Default: none."
+            "As in a pod: kubectl explain pod.spec.volumes. Each is mounted in the engine at /mnt/NAME. Only "
+            "persistentVolumeClaim, configMap, secret and emptyDir. Default: none."
         ),
-        json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
+        json_schema_extra=_BY_NAME,
     )
-    resource_claims: ResourceClaims = Field(
+    resource_claims: NamedParts = Field(
         default=[],
         description=(
-            "ResourceClaims of the pod, for the engine, beside its accelerators: network devices, or a "
-            "channel between nodes. Default: none."
+            "As in a pod: kubectl explain pod.spec.resourceClaims. The engine gets them beside its "
+            "accelerators: network devices, or a channel between nodes. Default: none."
         ),
-        json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
+        json_schema_extra=_BY_NAME,
     )
-    dns_config: DnsConfig | None = Field(
-        default=None,
-        description="DNS settings of the pods, beside those of the cluster. Default: the cluster's.",
+    dns_config: Part | None = Field(
+        default=None, description="As in a pod: kubectl explain pod.spec.dnsConfig. Default: the cluster's."
     )
-    host_aliases: Annotated[list[HostAlias], Field(max_length=32), AfterValidator(unique_addresses)] = Field(
-        default=[],
-        description="Further lines of the pods' /etc/hosts. Default: none.",
-        json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["ip"]},
+    host_aliases: Parts = Field(
+        default=[], description="As in a pod: kubectl explain pod.spec.hostAliases. Default: none."
     )
-
-
-# Whose labels and annotations decide what a pod may do, and which pods are this model's.
-_OURS: Final = r"^([-a-z0-9.]+\.)?(guidedmodel\.io|kubernetes\.io|k8s\.io)/"
-_HARMLESS: Final = r"^cluster-autoscaler\.kubernetes\.io/"
-_KINDS: Final = ("persistent_volume_claim", "config_map", "secret", "empty_dir")
-_KINDS_CEL: Final = " + ".join(
-    f"(has(self.{kind}) ? 1 : 0)" for kind in ("persistentVolumeClaim", "configMap", "secret", "emptyDir")
-)
-
-
-def _reserved(keys: dict[str, str]) -> bool:
-    return any(matches(_OURS, key) and not matches(_HARMLESS, key) for key in keys)
-
-
-def _reserved_rule(part: str, read: Any) -> Rule:
-    return Rule(
-        ("spec", "pod"),
-        part,
-        "keys of guidedmodel.io, kubernetes.io and k8s.io are reserved for the operator and the "
-        "cluster (except cluster-autoscaler.kubernetes.io)",
-        f"!has(self.{part}) || self.{part}.all(k, !k.matches({cel_text(_OURS)}) || "
-        f"k.matches({cel_text(_HARMLESS)}))",
-        lambda template: _reserved(read(template)),
-    )
-
-
-POD_RULES: Final = (
-    *claim_rules(("spec", "pod", "resourceClaims")),
-    _reserved_rule("labels", lambda template: template.labels),
-    _reserved_rule("annotations", lambda template: template.annotations),
-    Rule(
-        ("spec", "pod", "volumes", "*"),
-        "",
-        "exactly one of persistentVolumeClaim, configMap, secret and emptyDir must be set",
-        f"{_KINDS_CEL} == 1",
-        lambda volume: sum(getattr(volume, kind) is not None for kind in _KINDS) != 1,
-    ),
-    Rule(
-        ("spec", "pod", "tolerations", "*"),
-        "",
-        "operator Exists must have no value, operator Equal needs a key, and tolerationSeconds "
-        "needs effect NoExecute",
-        "(!has(self.operator) || self.operator == 'Equal' ? has(self.key) : !has(self.value)) && "
-        "(!has(self.tolerationSeconds) || (has(self.effect) && self.effect == 'NoExecute'))",
-        lambda one: (
-            (one.key is None if one.operator == "Equal" else one.value is not None)
-            or (one.toleration_seconds is not None and one.effect != "NoExecute")
-        ),
-    ),
-    Rule(
-        ("spec", "pod", "topologySpread", "*"),
-        "minDomains",
-        "may be set only if whenUnsatisfiable is DoNotSchedule",
-        "!has(self.minDomains) || !has(self.whenUnsatisfiable) || self.whenUnsatisfiable == 'DoNotSchedule'",
-        lambda spread: spread.min_domains is not None and spread.when_unsatisfiable != "DoNotSchedule",
-    ),
-)

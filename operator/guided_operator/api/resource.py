@@ -1,12 +1,11 @@
 """The GuidedModel as a whole."""
 
-from typing import Annotated, Literal
+from typing import Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import Field
 
 from guided_contract import names
 from guided_operator.api.base import ApiModel, ReportedModel
-from guided_operator.api.scheduling import LabelValue, label_keys
 from guided_operator.api.spec import GuidedModelSpec
 
 API_VERSION = f"{names.API_GROUP}/{names.API_VERSION}"
@@ -21,7 +20,7 @@ class Metadata(ReportedModel):
     generation: int = 0
     resource_version: str = ""
     deletion_timestamp: str | None = None
-    labels: Annotated[dict[str, LabelValue], AfterValidator(label_keys)] = Field(default={})
+    labels: dict[str, str] = Field(default={})
     annotations: dict[str, str] = Field(default={})
 
 

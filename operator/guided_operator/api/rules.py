@@ -17,7 +17,6 @@ from guided_operator.api.logits_processors import LOGITS_PROCESSOR_RULES
 from guided_operator.api.lora import LORA_RULES
 from guided_operator.api.model import MODEL_RULES
 from guided_operator.api.parallelism import PARALLELISM_RULES
-from guided_operator.api.pod import POD_RULES
 from guided_operator.api.resource import GuidedModel
 from guided_operator.api.rollout import ROLLOUT_RULES
 from guided_operator.api.rule import Problem, Rule, cel_text, matches
@@ -52,7 +51,6 @@ RULES: Final = (
     *COMBINATION_RULES,
     *LORA_RULES,
     *STORAGE_RULES,
-    *POD_RULES,
     Rule(
         ("spec", "guidedDecoding"),
         "whitespace",

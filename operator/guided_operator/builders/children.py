@@ -15,6 +15,7 @@ from guided_operator.builders.grammars import NO_SOURCES, Sources
 from guided_operator.builders.labels import metadata
 from guided_operator.builders.network_policy import network_policy
 from guided_operator.builders.objects import manifest
+from guided_operator.builders.own_parts import with_own_parts
 from guided_operator.builders.pod import pod_template
 from guided_operator.builders.pod_paths import Site
 from guided_operator.builders.revision_key import pod_key
@@ -44,8 +45,13 @@ class Children:
 
     @cached_property
     def template(self) -> k8s.V1PodTemplateSpec:
-        """The pods."""
+        """The pods, as the operator makes them."""
         return pod_template(self.model, self.site, self.config_map.metadata.name)
+
+    @cached_property
+    def pods(self) -> Object:
+        """The pods' template as it is applied, with what the user says in a pod's own words."""
+        return with_own_parts(self.model, manifest(self.template))
 
     @cached_property
     def grammars(self) -> k8s.V1ConfigMap:
@@ -72,7 +78,7 @@ class Children:
 
     def manifests(self) -> list[Object]:
         """Return them as plain objects, in an order in which they can be created."""
-        pods = workload(self.model, manifest(self.template), self.model.spec.replicas)
+        pods = workload(self.model, self.pods, self.model.spec.replicas)
         maps = (manifest(self.config_map), manifest(self.grammars))
         return [*self.before, *maps, pods, *self.after]
 

@@ -4,7 +4,7 @@ from kubernetes.aio import client as k8s
 
 from guided_contract import names
 from guided_operator.api import GuidedModel
-from guided_operator.builders import probes, resources, scheduling, volumes
+from guided_operator.builders import probes, resources, volumes
 from guided_operator.builders.arguments import engine_arguments
 from guided_operator.builders.drain import grace_period_s, lifecycle
 from guided_operator.builders.environment import engine_environment, sidecar_environment
@@ -31,7 +31,6 @@ def pod_template(gm: GuidedModel, site: Site, config_map: str) -> k8s.V1PodTempl
             },
         ),
         spec=k8s.V1PodSpec(
-            **scheduling.fields(gm),
             service_account_name=own.service_account_name or gm.name,
             image_pull_secrets=[k8s.V1LocalObjectReference(name=name) for name in secrets] or None,
             automount_service_account_token=False,
@@ -51,7 +50,6 @@ def pod_template(gm: GuidedModel, site: Site, config_map: str) -> k8s.V1PodTempl
             init_containers=[escape(each) for each in (*_plugin(site), _sidecar(gm, site))],
             containers=[escape(_engine(gm, site))],
             volumes=made,
-            resource_claims=resources.resource_claims(gm) or None,
         ),
     )
 

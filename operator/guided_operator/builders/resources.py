@@ -34,7 +34,7 @@ def engine_resources(gm: GuidedModel) -> k8s.V1ResourceRequirements:
     # The server adds requests equal to these limits; written out, the live object equals the wanted one.
     made = _requirements(Resources(requests=resources.requests | own, limits=resources.limits | own))
     claims = [*accelerator.claims, *gm.spec.pod.resource_claims]
-    made.claims = [k8s.CoreV1ResourceClaim(name=claim.name) for claim in claims] or None
+    made.claims = [k8s.CoreV1ResourceClaim(name=claim["name"]) for claim in claims] or None
     return made
 
 
@@ -46,18 +46,6 @@ def sidecar_resources(gm: GuidedModel) -> k8s.V1ResourceRequirements:
 def plugin_resources() -> k8s.V1ResourceRequirements:
     """Return what the container gets that copies the plugin."""
     return _requirements(_PLUGIN)
-
-
-def resource_claims(gm: GuidedModel) -> list[k8s.V1PodResourceClaim]:
-    """Return the pod's claims of devices."""
-    return [
-        k8s.V1PodResourceClaim(
-            name=claim.name,
-            resource_claim_name=claim.resource_claim_name,
-            resource_claim_template_name=claim.resource_claim_template_name,
-        )
-        for claim in (*gm.spec.engine.accelerator.claims, *gm.spec.pod.resource_claims)
-    ]
 
 
 def _node_storage(gm: GuidedModel) -> dict[str, str]:

@@ -6,10 +6,10 @@ from typing import Final
 from kubernetes.aio import client as k8s
 
 from guided_operator.api import GuidedModel, words
-from guided_operator.api.pod import EmptyVolume, Volume
 from guided_operator.api.quantity import canonical
 from guided_operator.api.storage import Claim
 from guided_operator.builders.grammars import map_name
+from guided_operator.builders.own_parts import OWN
 from guided_operator.builders.pod_paths import Site
 from guided_operator.builders.source import claims, compile_cache, downloads
 
@@ -22,7 +22,6 @@ _ENGINE_TMP: Final = "engine-tmp"
 _SIDECAR_TMP: Final = "sidecar-tmp"
 _HUB: Final = "hub"
 _CACHE: Final = "cache"
-_OWN: Final = "own-"
 
 # Compiled grammars live there, up to 22 MB each; what is really used counts against the containers' memory.
 _RUN_LIMIT: Final = "1Gi"
@@ -50,7 +49,6 @@ def volumes(gm: GuidedModel, site: Site, config_map: str) -> list[k8s.V1Volume]:
         found.append(_hub_volume(gm))
     if (cache := compile_cache(gm, site)) is not None:
         found.append(_claimed(_CACHE, cache))
-    found += [_own_volume(volume) for volume in gm.spec.pod.volumes]
     for claim in claims(gm):
         source = k8s.V1PersistentVolumeClaimVolumeSource(claim_name=claim, read_only=True)
         found.append(k8s.V1Volume(name=_claim_volume(gm, claim), persistent_volume_claim=source))
@@ -60,13 +58,13 @@ def volumes(gm: GuidedModel, site: Site, config_map: str) -> list[k8s.V1Volume]:
 def on_node(made: list[k8s.V1Volume]) -> str:
     """Return our own folders on the node's disk, with commas; users' own are theirs to declare."""
     folders = (one for one in made if one.empty_dir is not None and one.empty_dir.medium != "Memory")
-    return ",".join(one.name for one in folders if not one.name.startswith(_OWN))
+    return ",".join(one.name for one in folders)
 
 
 def engine_mounts(gm: GuidedModel, site: Site) -> list[k8s.V1VolumeMount]:
     """Return what the engine container sees."""
     shm = k8s.V1VolumeMount(name=_SHM, mount_path="/dev/shm")  # noqa: S108 - an emptyDir of the pod's own
-    own = [_own_mount(site, volume, read_only=_is_read_only(volume)) for volume in gm.spec.pod.volumes]
+    own = [_own_mount(site, volume["name"]) for volume in gm.spec.pod.volumes]
     if compile_cache(gm, site) is not None:
         own.append(k8s.V1VolumeMount(name=_CACHE, mount_path=site.cache))
     return [*_shared_mounts(gm, site), shm, *own, *_home_mounts(site, _ENGINE_TMP)]
@@ -75,7 +73,7 @@ def engine_mounts(gm: GuidedModel, site: Site) -> list[k8s.V1VolumeMount]:
 def sidecar_mounts(gm: GuidedModel, site: Site) -> list[k8s.V1VolumeMount]:
     """Return what the sidecar sees: for the tokenizer the model, or whom to trust on the way to the hub."""
     grammars = k8s.V1VolumeMount(name=_GRAMMARS, mount_path=site.named_grammars, read_only=True)
-    trust = [_own_mount(site, volume, read_only=True) for volume in _trusted(gm, site)]
+    trust = [_own_mount(site, name, read_only=True) for name in _trusted(gm, site)]
     return [*_shared_mounts(gm, site), grammars, *trust, *_home_mounts(site, _SIDECAR_TMP)]
 
 
@@ -130,50 +128,24 @@ def _claimed(name: str, claim: Claim) -> k8s.V1Volume:
     return k8s.V1Volume(name=name, persistent_volume_claim=source)
 
 
-def _own_mount(site: Site, volume: Volume, *, read_only: bool) -> k8s.V1VolumeMount:
+def _own_mount(site: Site, name: str, *, read_only: bool | None = None) -> k8s.V1VolumeMount:
     return k8s.V1VolumeMount(
-        name=f"{_OWN}{volume.name}",
-        mount_path=f"{site.own_volumes}/{volume.name}",
-        read_only=read_only or None,
+        name=f"{OWN}{name}", mount_path=f"{site.own_volumes}/{name}", read_only=read_only
     )
 
 
-def _trusted(gm: GuidedModel, site: Site) -> list[Volume]:
-    """Return the user's volumes that variables of the way to hub and collector point into."""
+def _trusted(gm: GuidedModel, site: Site) -> list[str]:
+    """Return the names of the user's volumes that variables of the way to hub and collector point into."""
     files = [
         PurePosixPath(variable.value or "")
         for variable in gm.spec.engine.env
         if variable.name in (*words.WAY_TO_THE_HUB, *words.TELEMETRY)
     ]
     return [
-        volume
+        volume["name"]
         for volume in gm.spec.pod.volumes
-        if any(file.is_relative_to(f"{site.own_volumes}/{volume.name}") for file in files)
+        if any(file.is_relative_to(f"{site.own_volumes}/{volume['name']}") for file in files)
     ]
-
-
-def _own_volume(volume: Volume) -> k8s.V1Volume:
-    """Return what the user asks for beside the model: one of four kinds."""
-    name = f"{_OWN}{volume.name}"
-    if (claim := volume.persistent_volume_claim) is not None:
-        source = k8s.V1PersistentVolumeClaimVolumeSource(
-            claim_name=claim.claim_name, read_only=claim.read_only or None
-        )
-        return k8s.V1Volume(name=name, persistent_volume_claim=source)
-    if volume.config_map is not None:
-        return k8s.V1Volume(name=name, config_map=k8s.V1ConfigMapVolumeSource(name=volume.config_map.name))
-    if volume.secret is not None:
-        return k8s.V1Volume(name=name, secret=k8s.V1SecretVolumeSource(secret_name=volume.secret.secret_name))
-    empty = volume.empty_dir or EmptyVolume()
-    made = _disk(empty.size_limit)
-    if empty.medium == "Memory":
-        made.medium = "Memory"
-    return k8s.V1Volume(name=name, empty_dir=made)
-
-
-def _is_read_only(volume: Volume) -> bool:
-    claim = volume.persistent_volume_claim
-    return claim.read_only if claim is not None else volume.empty_dir is None
 
 
 def _disk(limit: str | None) -> k8s.V1EmptyDirVolumeSource:

@@ -7,7 +7,7 @@
     |- AlreadyExists          409 on create
     |- WriteConflict          409 otherwise: a stale resourceVersion, another object of that name by now (422)
     |- AccessForbidden        401, 403
-    |- ObjectInvalid          400, 413, 422, more than etcd takes: retrying the same bytes cannot help
+    |- ObjectInvalid          400, 413, 422, of no schema, too large for etcd: the same bytes cannot help
     |- WatchExpired           410: list again
     |- AnswerTooLarge         more bytes than asked for
     `- ServerUnavailable      429, 5xx, no answer: the only ones worth a retry as they are
@@ -84,7 +84,8 @@ class ServerUnavailable(ApiError):  # noqa: N818 - named as Kubernetes names the
 
 # What an object says that was made anew since it was read, where a write names the uid of the former.
 _ANOTHER_OBJECT: Final = "metadata.uid: Invalid value"
-_ETCDS_LIMIT: Final = "etcdserver: request is too large"  # the API server calls it a fault of its own
+# What is wrong with the object, though the API server calls it a fault of its own (500).
+_OF_THE_OBJECT: Final = ("etcdserver: request is too large", "failed to create typed patch object")
 _BY_STATUS: Final[Mapping[int, type[ApiError]]] = {
     400: ObjectInvalid,
     401: AccessForbidden,
@@ -113,6 +114,6 @@ def error_of(status: int, body: bytes, retry_after: str | None = None) -> ApiErr
         return AlreadyExists(message, status=status)
     if _ANOTHER_OBJECT in message:
         return WriteConflict(message, status=status)
-    if _ETCDS_LIMIT in message:
+    if any(each in message for each in _OF_THE_OBJECT):
         return ObjectInvalid(message, status=status)
     return _BY_STATUS.get(status, ServerUnavailable)(message, status=status, retry_after_s=retry_after_s)

@@ -46,8 +46,8 @@ def _list_differences(wanted: Sequence[Any], live: Sequence[Any]) -> list[str]:
     if key is None:
         pairs = ((str(index), *pair) for index, pair in enumerate(zip(wanted, live, strict=True)))
     else:
-        by_key = {item[key]: item for item in live if isinstance(item, dict) and key in item}
-        pairs = ((item[key], item, by_key.get(item[key])) for item in wanted)
+        by_key = {str(item[key]): item for item in live if isinstance(item, dict) and key in item}
+        pairs = ((item[key], item, by_key.get(str(item[key]))) for item in wanted)
     return [f"[{name}]{path}" for name, item, other in pairs for path in differences(item, other)]
 
 

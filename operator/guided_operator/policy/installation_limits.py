@@ -114,7 +114,7 @@ def _way_foreign(limits: Limits, gm: GuidedModel) -> Iterator[Problem]:
     }
     if own.host_aliases:
         found["spec.pod.hostAliases"] = "an address of hostAliases"
-    if own.dns_config is not None and (own.dns_config.nameservers or own.dns_config.searches):
+    if (own.dns_config or {}).keys() - {"options"}:
         found["spec.pod.dnsConfig"] = "a name server or domain of dnsConfig"
     for field, what in found.items():
         yield Problem(

@@ -15,7 +15,7 @@ from guided_operator.api.logits_processors import MAX_PARAMS_BYTES, MAX_PARAMS_D
 from guided_operator.api.quantity import amount
 from guided_operator.api.resources import Resources
 from guided_operator.api.rules import broken_rules
-from guided_operator.policy import arguments
+from guided_operator.policy import arguments, pod_parts
 
 # vLLM's own images, and copies that keep the name, have the version as tag; other tags say nothing.
 _VERSIONED_VLLM: Final = re.compile(r"(?:^|/)vllm[^/:@]*:v?([0-9]+\.[0-9]+\.[0-9]+(?:\.?(?:rc|post)[0-9]+)?)")
@@ -112,4 +112,5 @@ _CHECKS: Final[tuple[Callable[[GuidedModel], Iterable[Problem]], ...]] = (
     _nothing_to_choose,
     _params_too_large,
     _requests_exceed_limits,
+    pod_parts.check,
 )

@@ -175,9 +175,8 @@ def _refused(message: str) -> ManifestError:
 
 def _content(rendered: Children) -> Object:
     """Return what a revision stores of what was rendered: all that pods are made of."""
-    template = manifest(rendered.template)
     config = dict(rendered.config_map.data)
-    return {"template": template, "config": config, "spec": kept_spec(rendered.model)}
+    return {"template": rendered.pods, "config": config, "spec": kept_spec(rendered.model)}
 
 
 def _mounted(observed: Observed, name: str) -> Mapping[str, str]:
