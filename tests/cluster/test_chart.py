@@ -182,6 +182,15 @@ def test_factories_that_the_operator_would_not_read_are_refused(factories: list[
         rendered(f"--set-json=limits.processorFactories={json.dumps(factories)}")
 
 
+def test_an_operator_of_some_namespaces_needs_no_right_on_the_cluster() -> None:
+    made = everything("--set=clusterObjects=false", '--set-json=operator.namespaces=["2024"]')
+    cluster_wide = {"ClusterRole", "ClusterRoleBinding", "CustomResourceDefinition", *KINDS_OF_POLICY}
+    assert not cluster_wide & {one["kind"] for one in made}
+    [operator] = [one["spec"]["template"]["spec"] for one in made if one["kind"] == "Deployment"]
+    told = {each["name"]: each.get("value") for each in operator["containers"][0]["env"]}
+    assert told["GUIDEDMODEL_NAMESPACES"] == "2024"
+
+
 def test_crd_is_the_generated_one_and_outlives_the_release() -> None:
     crd = rendered()["CustomResourceDefinition"]
     source = yaml.safe_load((chart.ROOT / "manifests/crd/guidedmodels.guidedmodel.io.yaml").read_text())
@@ -239,12 +248,14 @@ def test_monitoring_is_off_by_default_and_what_the_manifests_hold() -> None:
         "elsewhere",
         *(f"--set=monitoring.{name}=true" for name in ("podMonitor", "alerts", "dashboard")),
         "--set-string=monitoring.labels.release=prometheus",
+        "--set-string=monitoring.runbooks=https://docs.test",
     )
     on = {(one["kind"], one["metadata"]["name"]): one for one in yaml.safe_load_all(text) if one}
     for name in ("podmonitor", "alerts", "operator-podmonitor", "operator-alerts"):
         source = yaml.safe_load((chart.ROOT / f"manifests/observability/{name}.yaml").read_text())
         found = on[source["kind"], source["metadata"]["name"]]
-        assert found["spec"] == source["spec"]
+        linked = json.dumps(source["spec"]).replace(': "docs/runbook', ': "https://docs.test/runbook')
+        assert found["spec"] == json.loads(linked)
         assert found["metadata"]["namespace"] == "elsewhere"
         assert found["metadata"]["labels"]["release"] == "prometheus"
     held = on["ConfigMap", "guidedmodel-dashboard"]["data"]["guidedmodel.json"]
@@ -258,6 +269,7 @@ def test_runbooks_are_where_the_installation_has_them(folder: str) -> None:
     )
     urls = re.findall(r"runbook_url: (\S+)", text)
     assert len(urls) > 15
+    assert "runbook_url" not in chart.template("elsewhere", "--set=monitoring.alerts=true")
     assert all(re.fullmatch(r"https://docs\.test/gm/runbook\.md#guidedmodel[a-z]+", url) for url in urls)
 
 
