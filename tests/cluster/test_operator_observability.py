@@ -146,5 +146,5 @@ def test_observability_metrics_are_those_documented(operator: Operator) -> None:
         assert operator.figure(name) == value
     assert operator.figure("guidedmodel_operator_reconcile_seconds_count", outcome="done") >= 1
     assert operator.figure("guidedmodel_operator_resources", condition="Compatible", status="True") >= 1
-    assert operator.figure("guidedmodel_operator_api_requests_total", method="POST", code="201") >= 6
+    assert operator.figure("guidedmodel_operator_api_requests_total", method="PATCH", code="201") >= 6
     assert operator.figure("process_resident_memory_bytes") > 2**25
