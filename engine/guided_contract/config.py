@@ -68,20 +68,11 @@ class LogitsProcessorConfig(Struct, frozen=True, kw_only=True):
     on_over_budget: Literal["FailRequest", "Report"] = "Report"
 
 
-class GuidedProbeConfig(Struct, frozen=True, kw_only=True):
-    """When the guided probe asks, and what its failure means; enum values as in the CRD."""
-
-    mode: Literal["Startup", "Periodic"] = "Startup"
-    period_s: PositiveSeconds = 60.0  # between two probes in mode Periodic
-    on_failure: Literal["Report", "Unready"] = "Report"  # once it has passed
-
-
 class ProbesConfig(Struct, frozen=True, kw_only=True):
     """Deadlines of health checks."""
 
     startup_timeout_s: PositiveSeconds = 1800.0  # to load the model; vLLM's own deadlines are no shorter
     stall_timeout_s: PositiveSeconds = 120.0  # busy without a step for so long: restart
-    guided: GuidedProbeConfig = GuidedProbeConfig()
 
 
 class DrainConfig(Struct, frozen=True, kw_only=True):
