@@ -64,8 +64,6 @@ class LogitsProcessorConfig(Struct, frozen=True, kw_only=True):
     params: dict[str, Any] = {}
     apply_by_default: bool = True
     enforced: bool = False  # requests cannot leave it out
-    time_budget_s: PositiveSeconds = 0.005  # CPU time in a step of a rank, for all of its sequences
-    on_over_budget: Literal["FailRequest", "Report"] = "Report"
 
 
 class ProbesConfig(Struct, frozen=True, kw_only=True):

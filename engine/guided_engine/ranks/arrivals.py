@@ -83,8 +83,7 @@ class Arrivals:
             sampling_params=arrival.sampling_params,
         )
         make = partial(self.registry.create, arguments, info, is_greedy=arrival.is_greedy)
-        took = partial(self.times.add, arrival.request_id)
-        sequence.processors = SequenceProcessors(make, self.traits.vocab_size, took)
+        sequence.processors = SequenceProcessors(make, self.traits.vocab_size, self.times.add)
         sequence.trace = arrival.ticket or trace_of(arrival.arguments)
         sequence.start_processors()
         if not sequence.processors:
