@@ -36,13 +36,6 @@ class CompileConfig(Struct, frozen=True, kw_only=True):
     max_regex_chars: Positive = 128 << 10  # of one pattern, or of a regex
 
 
-class ConsensusConfig(Struct, frozen=True, kw_only=True):
-    """How often the ranks' masks and tokens are compared."""
-
-    mode: Literal["Off", "Sampled", "Every"] = "Sampled"
-    sample_every: Positive = 32  # tokens of a sequence from one comparison to the next
-
-
 class GuidedDecodingConfig(Struct, frozen=True, kw_only=True):
     """How guided requests are served; enum values as in the CRD."""
 
@@ -52,7 +45,8 @@ class GuidedDecodingConfig(Struct, frozen=True, kw_only=True):
     whitespace: Whitespace = "Flexible"  # Unbounded is what vLLM does by default
     proof: Literal["Always", "Never"] = "Always"
     compile: CompileConfig = CompileConfig()
-    consensus: ConsensusConfig = ConsensusConfig()
+    # No field of the resource: tokens of a sequence from one comparison of the ranks to the next.
+    compare_every: Positive = 32
     request_options: tuple[RequestOption, ...] = get_args(RequestOption)  # what requests may choose
 
 

@@ -54,8 +54,8 @@ class RankGuide:
         self._times = StepTimes(traits.rank, send, self._stopwatch)
         self._arrivals = Arrivals(traits, loaded_grammars, registry, self.waits, self._stopwatch, self._times)
         self._send = send
-        consensus = traits.consensus
-        self._agreement = None if consensus is None else Agreement(traits.rank, consensus, send)
+        every = traits.compare_every
+        self._agreement = None if every is None else Agreement(traits.rank, every, send)
         self._masked: dict[str, Any] = {}  # request -> its first row of this step's bitmask
         self._sequences: dict[str, GuidedSequence] = {}
         self._sampling: list[GuidedSequence] = []
