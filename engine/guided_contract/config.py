@@ -36,13 +36,6 @@ class CompileConfig(Struct, frozen=True, kw_only=True):
     max_regex_chars: Positive = 128 << 10  # of one pattern, or of a regex
 
 
-class ConsensusConfig(Struct, frozen=True, kw_only=True):
-    """How often the ranks' masks and tokens are compared."""
-
-    mode: Literal["Off", "Sampled", "Every"] = "Sampled"
-    sample_every: Positive = 32  # tokens of a sequence from one comparison to the next
-
-
 class GuidedDecodingConfig(Struct, frozen=True, kw_only=True):
     """How guided requests are served; enum values as in the CRD."""
 
@@ -52,7 +45,8 @@ class GuidedDecodingConfig(Struct, frozen=True, kw_only=True):
     whitespace: Whitespace = "Flexible"  # Unbounded is what vLLM does by default
     proof: Literal["Always", "Never"] = "Always"
     compile: CompileConfig = CompileConfig()
-    consensus: ConsensusConfig = ConsensusConfig()
+    # No field of the resource: tokens of a sequence from one comparison of the ranks to the next.
+    compare_every: Positive = 32
     request_options: tuple[RequestOption, ...] = get_args(RequestOption)  # what requests may choose
 
 
@@ -64,16 +58,6 @@ class LogitsProcessorConfig(Struct, frozen=True, kw_only=True):
     params: dict[str, Any] = {}
     apply_by_default: bool = True
     enforced: bool = False  # requests cannot leave it out
-    time_budget_s: PositiveSeconds = 0.005  # CPU time in a step of a rank, for all of its sequences
-    on_over_budget: Literal["FailRequest", "Report"] = "Report"
-
-
-class GuidedProbeConfig(Struct, frozen=True, kw_only=True):
-    """When the guided probe asks, and what its failure means; enum values as in the CRD."""
-
-    mode: Literal["Startup", "Periodic"] = "Startup"
-    period_s: PositiveSeconds = 60.0  # between two probes in mode Periodic
-    on_failure: Literal["Report", "Unready"] = "Report"  # once it has passed
 
 
 class ProbesConfig(Struct, frozen=True, kw_only=True):
@@ -81,7 +65,6 @@ class ProbesConfig(Struct, frozen=True, kw_only=True):
 
     startup_timeout_s: PositiveSeconds = 1800.0  # to load the model; vLLM's own deadlines are no shorter
     stall_timeout_s: PositiveSeconds = 120.0  # busy without a step for so long: restart
-    guided: GuidedProbeConfig = GuidedProbeConfig()
 
 
 class DrainConfig(Struct, frozen=True, kw_only=True):

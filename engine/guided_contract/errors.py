@@ -47,7 +47,6 @@ class ErrorCode(enum.StrEnum):
     SEQUENCE_SLOW = "sequence_slow", 422, "generation stopped: the grammar took too long to compute"
     SEQUENCE_PROCESSOR_FAILED = "sequence_processor_failed", 422, "generation stopped: a logits processor failed"
     SEQUENCE_PROCESSOR_NO_TOKEN = "sequence_processor_no_token", 422, "generation stopped: the logits processors left no token to continue with"
-    SEQUENCE_PROCESSOR_SLOW = "sequence_processor_slow", 422, "generation stopped: a logits processor took too long to compute"
     RANKS_DESYNCHRONIZED = "ranks_desynchronized", 503, "generation stopped: the ranks disagreed about the token mask or the generated tokens"
     ENGINE_DEAD = "engine_dead", 503, "the engine has ended unexpectedly; retry later"
     # fmt: on

@@ -109,7 +109,7 @@ class Digests(Record, frozen=True, kw_only=True):
 
 
 class ProcessorTime(msgspec.Struct, frozen=True, array_like=True):
-    """What a logits processor's factory took, and in how many of its steps more than its budget."""
+    """What a logits processor's factory took, and in how many of its steps over 5 ms."""
 
     name: Word
     steps: Natural

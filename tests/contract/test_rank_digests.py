@@ -8,15 +8,14 @@ from typing import Any
 import pytest
 
 from guided_contract import records
-from guided_contract.config import ConsensusConfig
 from guided_contract.records import Digest, Digests
 from guided_engine.ranks.agreement import Agreement, Progress
 from guided_sidecar.ranks import agreement
 from support.rank import EOS, A, B, C, Rank, arrival
 
 
-def ranks(tmp_path: Any, count: int = 2, **fields: Any) -> list[Rank]:
-    return [Rank(tmp_path, consensus=ConsensusConfig(**fields), number=number) for number in range(count)]
+def ranks(tmp_path: Any, count: int = 2, *, every: int = 1) -> list[Rank]:
+    return [Rank(tmp_path, compare_every=every, number=number) for number in range(count)]
 
 
 def said(rank: Rank) -> list[Digest]:
@@ -36,7 +35,7 @@ def run(rank: Rank, tokens: Sequence[int], *, drafts: Sequence[int] = (), patter
 
 
 def test_every_token_has_one_in_order(tmp_path: Any) -> None:
-    one, other = ranks(tmp_path, mode="Every")
+    one, other = ranks(tmp_path)
     for rank in (one, other):
         run(rank, [A, B, C, B])
     assert said(one) == said(other)
@@ -46,7 +45,7 @@ def test_every_token_has_one_in_order(tmp_path: Any) -> None:
 
 @pytest.mark.parametrize("every", [1, 4, 7])
 def test_a_sequence_has_its_first_and_then_one_per_interval(tmp_path: Any, every: int) -> None:
-    one, other = ranks(tmp_path, sample_every=every)
+    one, other = ranks(tmp_path, every=every)
     for rank in (one, other):
         run(rank, [A] * 20)
     positions = [sent.position for sent in said(one)]
@@ -57,7 +56,7 @@ def test_a_sequence_has_its_first_and_then_one_per_interval(tmp_path: Any, every
 
 
 def test_another_token_shows_in_the_next_alone(tmp_path: Any) -> None:
-    one, other = ranks(tmp_path, mode="Every")
+    one, other = ranks(tmp_path)
     run(one, [A, B, C])
     run(other, [A, C, C])
     differs = [a != b for a, b in zip(said(one), said(other), strict=True)]
@@ -65,21 +64,21 @@ def test_another_token_shows_in_the_next_alone(tmp_path: Any) -> None:
 
 
 def test_another_mask_shows(tmp_path: Any) -> None:
-    one, other = ranks(tmp_path, mode="Every")
+    one, other = ranks(tmp_path)
     run(one, [A, B])
     run(other, [A, B], pattern="[a-d]*")
     assert said(one)[1].digest != said(other)[1].digest
 
 
 def test_drafts_show_by_what_is_accepted_of_them(tmp_path: Any) -> None:
-    one, other = ranks(tmp_path, mode="Every")
+    one, other = ranks(tmp_path)
     run(one, [A, B])
     run(other, [A, B], drafts=[B])
     assert said(one) == said(other)
 
 
 def test_a_rank_whose_grammar_has_ended_still_speaks(tmp_path: Any) -> None:
-    one, other = ranks(tmp_path, mode="Every")
+    one, other = ranks(tmp_path)
     run(one, [A, EOS, A])
     run(other, [A, B, A])
     assert [sent.number for sent in said(one)] == [sent.number for sent in said(other)]
@@ -87,13 +86,13 @@ def test_a_rank_whose_grammar_has_ended_still_speaks(tmp_path: Any) -> None:
 
 
 def test_a_failed_sequence_is_silent(tmp_path: Any) -> None:
-    rank, _ = ranks(tmp_path, mode="Every")
+    rank, _ = ranks(tmp_path)
     run(rank, [A, 0, 0, 0])
     assert [sent.position for sent in said(rank)] == [0, 1]
 
 
 def test_preemption_repeats_none(tmp_path: Any) -> None:
-    one, other = ranks(tmp_path, mode="Every")
+    one, other = ranks(tmp_path)
     for rank in (one, other):
         run(rank, [A, B, C])
         ticket = rank.load("[a-c]*")
@@ -108,7 +107,7 @@ def test_preemption_repeats_none(tmp_path: Any) -> None:
 @pytest.mark.parametrize("strays", [False, True])
 def test_data_parallel_groups_are_never_compared(tmp_path: Any, strays: bool) -> None:  # noqa: FBT001 - a case
     """Two groups of two, which know a request by the same name; a rank's word may come before its peer's."""
-    every = ranks(tmp_path, 4, mode="Every")
+    every = ranks(tmp_path, 4)
     for rank, tokens in zip(
         every, ([A, B, C], [A, B, C], [C, C, A], [C, B if strays else C, A]), strict=True
     ):
@@ -137,6 +136,6 @@ def test_what_is_due_at_once_fits_into_datagrams(named: str) -> None:
     sent: list[Digests] = []
     names = [f"chatcmpl-{named}{number:032x}-{number:08x}" for number in range(1024)]
     new = [SimpleNamespace(request_id=name, accepted=[], progress=Progress()) for name in names]
-    Agreement(0, ConsensusConfig(), sent.append).compare((one, None) for one in new)
+    Agreement(0, 32, sent.append).compare((one, None) for one in new)
     assert [digest.request_id for record in sent for digest in record.digests] == names
     assert max(len(records.encode(record)) for record in sent) < 64 << 10

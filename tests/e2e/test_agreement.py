@@ -69,7 +69,7 @@ def pod(hurry: Path) -> Iterator[Pod]:
         guidedDecoding={"backend": "XGrammar"},
         logitsProcessors=[lingers, *planted_ones, marks],
     )
-    sampled = {"guidedDecoding": {"consensus": {"mode": "Sampled", "sampleEvery": EVERY}}}
+    sampled = {"guidedDecoding": {"compareEvery": EVERY}}
     pod = start_pod(manifest, env={"PYTHONPATH": str(ROOT / "tests")}, configured=sampled)
     yield pod
     pod.stop()

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from guided_contract.config import ConsensusConfig, GuidedDecodingConfig, PodConfig
+from guided_contract.config import GuidedDecodingConfig, PodConfig
 from support import matrix, openai
 from support.engine import Engine, wait_until
 from support.nodes import place, two_nodes
@@ -41,7 +41,7 @@ def pods(
         (str(tmp_path_factory.mktemp("a")), str(tmp_path_factory.mktemp("b"))),
         tensor_parallel=tensor,
         pipeline_parallel=stages,
-        guided_decoding=GuidedDecodingConfig(consensus=ConsensusConfig(mode="Every")),
+        guided_decoding=GuidedDecodingConfig(compare_every=1),
     )
     with ExitStack() as stack:
         engines = []

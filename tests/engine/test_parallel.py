@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from guided_contract.config import ConsensusConfig, GuidedDecodingConfig, LogitsProcessorConfig, PodConfig
+from guided_contract.config import GuidedDecodingConfig, LogitsProcessorConfig, PodConfig
 from guided_contract.heartbeat import Heartbeats, core_slot
 from support import matrix, openai
 from support.engine import Engine, pod_config, wait_until
@@ -53,7 +53,7 @@ def pod(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
         tensor_parallel=tensor,
         pipeline_parallel=stages,
         data_parallel=engines,
-        guided_decoding=GuidedDecodingConfig(consensus=ConsensusConfig(mode="Every")),
+        guided_decoding=GuidedDecodingConfig(compare_every=1),
         logits_processors=FAULTS,
     )
     args = ("--pipeline-parallel-size", str(stages), "--data-parallel-size", str(engines), *more)

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from devtools import tinyheads, tinymodel
 
-from guided_contract.config import ConsensusConfig, GuidedDecodingConfig, LogitsProcessorConfig, PodConfig
+from guided_contract.config import GuidedDecodingConfig, LogitsProcessorConfig, PodConfig
 from guided_contract.wire import Backend
 from support.adapter import adapter
 from support.matrix_process import Job, Runner
@@ -205,7 +205,7 @@ def rank_job(cell: Cell, folder: Path) -> Job:
         tensor_parallel=cell.tensor_parallel,
         pipeline_parallel=cell.pipeline_parallel,
         logits_processors=PROCESSORS,
-        guided_decoding=GuidedDecodingConfig(consensus=ConsensusConfig(mode="Every")),
+        guided_decoding=GuidedDecodingConfig(compare_every=1),
     )
     return Job(
         answer=str(folder / "answer.json"),

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from llguidance import LLMatcher, LLTokenizer
 
-from guided_contract.config import ConsensusConfig, LogitsProcessorConfig
+from guided_contract.config import LogitsProcessorConfig
 from guided_contract.wire import Load, Ticket
 from guided_engine.processors.interface import Context
 from guided_engine.processors.registry import Registry
@@ -43,13 +43,13 @@ class Rank:
         *,
         is_async: bool = True,
         reasoner: Callable[[dict[str, Any]], Reasoner] | None = None,
-        consensus: ConsensusConfig | None = None,
+        compare_every: int | None = None,
         number: int = 0,
     ) -> None:
         self.records: list[Any] = []
         self.loaded_grammars = LoadedGrammars(tmp_path, Backends(ByteVocabulary()))
         self.guide = RankGuide(
-            RankTraits(number, VOCAB, is_async, reasoner, consensus),
+            RankTraits(number, VOCAB, is_async, reasoner, compare_every),
             self.loaded_grammars,
             Registry(processors, Context(vocab_size=VOCAB, stop_tokens=frozenset({EOS}))),
             BitmaskBuffer(64, VOCAB, Backends(ByteVocabulary())),

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from guided_contract.config import LogitsProcessorConfig
 from guided_engine.ranks.processor_times import StepTimes
 from guided_engine.ranks.slowness import Stopwatch
 
@@ -10,25 +9,21 @@ MS = 1_000_000
 
 
 class Played:
-    """A rank's times with two processors: `ends` has a sequence end over 5 ms, `reports` counts alone."""
+    """A rank's times, by clocks that calls of processors move."""
 
     def __init__(self) -> None:
         self.records: list[Any] = []
         self.wall, self.cpu = 10_000 * MS, 0
-        configs = [
-            LogitsProcessorConfig(name="ends", factory="a.b:C", on_over_budget="FailRequest"),
-            LogitsProcessorConfig(name="reports", factory="a.b:C"),
-        ]
         stopwatch = Stopwatch(wall_ns=lambda: self.wall, cpu_ns=lambda: self.cpu)
-        self.times = StepTimes(configs, 3, self.records.append, stopwatch)
+        self.times = StepTimes(3, self.records.append, stopwatch)
 
-    def part(self, *calls: tuple[str, str, int], lost: int = 0) -> None:
-        """Have a part of a step with calls (request, processor, milliseconds), without a core for so long."""
+    def part(self, *calls: tuple[str, int], lost: int = 0) -> None:
+        """Have a part of a step with calls (processor, milliseconds), without a core for so long."""
         self.times.begin()
-        for request, name, took in calls:
+        for name, took in calls:
             self.wall += took * MS
             self.cpu += took * MS
-            self.times.add(request, name, took * MS)
+            self.times.add(name, took * MS)
         self.cpu -= lost * MS
         self.times.end()
 
@@ -45,49 +40,42 @@ class Played:
         return found
 
 
-def test_a_budget_is_of_all_sequences_and_both_calls_and_the_slowest_sequence_ends() -> None:
+def test_a_budget_is_of_all_sequences_and_both_calls() -> None:
     played = Played()
-    played.part(("r", "ends", 1), ("s", "ends", 2))
-    played.part(("r", "ends", 1), ("s", "ends", 1))
-    assert played.times.end_step() == []
-    played.part(("r", "ends", 1), ("s", "ends", 3))
-    played.part(("r", "ends", 2), ("s", "ends", 1))
-    assert played.times.end_step() == [("s", "ends")]
-    assert played.told() == {"ends": (2, 1, 12)}
-
-
-def test_what_only_reports_ends_nothing() -> None:
-    played = Played()
-    played.part(("r", "reports", 9))
-    assert played.times.end_step() == []
-    assert played.told() == {"reports": (1, 1, 9)}
+    played.part(("one", 1), ("one", 2), ("other", 1))
+    played.part(("one", 1), ("one", 1))
+    played.times.end_step()
+    played.part(("one", 1), ("one", 3))
+    played.part(("one", 2), ("one", 1))
+    played.times.end_step()
+    assert played.told() == {"one": (2, 1, 12), "other": (1, 0, 1)}
 
 
 def test_a_thread_that_lost_its_core_is_no_processors_fault() -> None:
     played = Played()
-    played.part(("r", "ends", 9), lost=6)
-    assert played.times.end_step() == []
-    played.part(("r", "ends", 9), lost=10)
-    assert played.times.end_step() == []
-    assert played.told() == {"ends": (2, 0, 3)}
+    played.part(("one", 9), lost=6)
+    played.times.end_step()
+    played.part(("one", 9), lost=10)
+    played.times.end_step()
+    assert played.told() == {"one": (2, 0, 3)}
 
 
 def test_what_a_sequence_takes_to_be_made_anew_is_no_steps() -> None:
     played = Played()
-    played.times.add("r", "ends", 99 * MS)
-    played.part(("s", "ends", 1))
-    assert played.times.end_step() == []
-    assert played.told() == {"ends": (1, 0, 1)}
+    played.times.add("one", 99 * MS)
+    played.part(("one", 1))
+    played.times.end_step()
+    assert played.told() == {"one": (1, 0, 1)}
 
 
 def test_a_second_of_steps_is_one_record() -> None:
     played = Played()
     for _ in range(500):
-        played.part(("r", "ends", 1), ("r", "reports", 1))
+        played.part(("one", 1), ("other", 1))
         played.wall += 2 * MS
         played.times.end_step()
     assert len(played.records) in {2, 3}  # the first step's, and one at each full second
-    assert played.told() == {"ends": (500, 0, 500), "reports": (500, 0, 500)}
+    assert played.told() == {"one": (500, 0, 500), "other": (500, 0, 500)}
 
 
 def test_nothing_is_told_of_steps_without_processors() -> None:

@@ -117,11 +117,6 @@ GUIDED = [
         serving(pod("a", NEW), ready=False, reason="Draining"), ("False", "Draining"), id="a pod that goes"
     ),
     pytest.param(serving(pod("a", NEW), ready=False, reason="x y"), ("False", "NotReady"), id="untrusted"),
-    pytest.param(
-        serving(pod("a", NEW), guided_probe=status.ProbeStatus(state="Failed", message="x")),
-        ("False", "ProbeFailed"),
-        id="a probe of a running pod, only reported",
-    ),
     pytest.param(serving(pod("a", NEW), desync="rank 1"), ("False", "Desync"), id="ranks disagreed"),
     pytest.param(
         serving(pod("a", NEW), exhausted="x"), ("False", "ServiceExhausted"), id="a budget that is spent"

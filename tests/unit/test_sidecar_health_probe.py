@@ -13,20 +13,13 @@ from aiohttp import web
 from aiohttp.test_utils import unused_port
 
 from guided_contract import trace_context
-from guided_contract.config import (
-    GuidedDecodingConfig,
-    GuidedProbeConfig,
-    PodConfig,
-    PortsConfig,
-    ProbesConfig,
-)
+from guided_contract.config import GuidedDecodingConfig, PodConfig, PortsConfig
 from guided_contract.wire import Hello
 from guided_sidecar.grammar.pool.workers import WorkersState
 from guided_sidecar.health.probe import GuidedProbe, judge_answer
 from guided_sidecar.socket.snapshot import ServiceSnapshot
 from support.collectors import eventually
 
-STARTUP = GuidedProbeConfig()
 GOOD = {"choices": [{"text": '"guided"', "finish_reason": "stop"}]}
 
 
@@ -71,16 +64,13 @@ class Engine:
         )
         return ServiceSnapshot(hellos=hellos if self.boot else (), workers=WorkersState(idle=self.workers))
 
-    def config(
-        self, placement: Literal["Rank", "Scheduler"], guided: GuidedProbeConfig, run_dir: Path
-    ) -> PodConfig:
+    def config(self, placement: Literal["Rank", "Scheduler"], run_dir: Path) -> PodConfig:
         return PodConfig(
             name="tiny",
             model="/m",
             tokenizer="/m",
             served_name="tiny-served",
             run_dir=str(run_dir),
-            probes=ProbesConfig(guided=guided),
             ports=PortsConfig(engine=self.port),
             guided_decoding=GuidedDecodingConfig(placement=placement),
         )
@@ -89,12 +79,11 @@ class Engine:
         self,
         *,
         placement: Literal["Rank", "Scheduler"] = "Rank",
-        guided: GuidedProbeConfig = STARTUP,
         run_dir: Path = Path("/run"),
         api_key: str = "",
     ) -> GuidedProbe:
         return GuidedProbe(
-            self.config(placement, guided, run_dir),
+            self.config(placement, run_dir),
             self.snapshot,
             lambda: self.steps,
             api_key=api_key,
@@ -205,24 +194,6 @@ async def test_an_engine_that_has_gone_has_no_outcome(engine: Engine, probe: Gui
     await eventually(lambda: probe.status.state == "Passed")
     engine.boot = ""
     await eventually(lambda: probe.status.state == "Pending")
-
-
-PERIODIC = GuidedProbeConfig(mode="Periodic", period_s=0.05)
-
-
-async def test_a_periodic_one_asks_again_and_notices_what_goes_wrong_later(engine: Engine) -> None:
-    async with running(engine.probe(guided=PERIODIC)) as probe:
-        await eventually(lambda: len(engine.requests) >= 3)
-        assert (probe.status.state, probe.passed) == ("Passed", True)
-        engine.answer = {"choices": []}
-        await eventually(lambda: probe.status.state == "Failed")
-        assert probe.passed, "it has, once"
-        engine.answer = GOOD
-        await eventually(lambda: probe.status.state == "Passed")
-        engine.hangs, engine.steps = True, 1
-        asked = len(engine.requests)
-        await eventually(lambda: len(engine.requests) >= asked + 2)
-        assert probe.status.state == "Passed", "busy is no failure"
 
 
 async def test_a_pod_that_drains_is_not_asked(engine: Engine, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from guided_contract.config import GuidedDecodingConfig, GuidedProbeConfig, PodConfig, ProbesConfig
+from guided_contract.config import GuidedDecodingConfig, PodConfig
 from guided_contract.heartbeat import Beat, Heartbeats, core_slot
 from guided_contract.status import Failure, ProbeStatus
 from guided_contract.wire import Hello, Patch
@@ -60,19 +60,6 @@ def reading(*, placement: str = "Rank", state: EngineState | None = None, **chan
 @pytest.mark.parametrize("placement", ["Rank", "Scheduler"])
 def test_a_pod_that_is_being_stopped_is_not_ready(placement: str) -> None:
     assert judge(replace(reading(placement=placement), draining=True)).reason == "Draining"
-
-
-@pytest.mark.parametrize(
-    ("on_failure", "passed", "ready"),
-    [("Report", True, True), ("Report", False, False), ("Unready", True, False), ("Unready", False, False)],
-)
-def test_what_a_failed_guided_request_means_once_one_was_answered(
-    on_failure: str, *, passed: bool, ready: bool
-) -> None:
-    guided = GuidedProbeConfig(on_failure=on_failure)  # type: ignore[arg-type]
-    told = msgspec.structs.replace(config(), probes=ProbesConfig(guided=guided))
-    failed = reading(probe=ProbeStatus(state="Failed", message="x"))
-    assert judge(replace(failed, config=told, probe_passed=passed)).ready is ready
 
 
 def test_a_pod_with_everything_is_ready() -> None:

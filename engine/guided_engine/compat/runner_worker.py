@@ -138,8 +138,6 @@ def _guide(worker: Any, config: PodConfig, loaded_grammars: LoadedGrammars, back
     vocab_size = vllm_config.model_config.get_vocab_size()
     rows = vllm_config.scheduler_config.max_num_seqs * (1 + vllm_config.num_speculative_tokens)
     is_async = vllm_config.scheduler_config.async_scheduling
-    consensus = config.guided_decoding.consensus
-    has_peers = config.tensor_parallel > 1 and consensus.mode != "Off"
     rank = number(worker, config, samples=True)
     context = Context(vocab_size=vocab_size)
     if config.logits_processors:
@@ -150,7 +148,7 @@ def _guide(worker: Any, config: PodConfig, loaded_grammars: LoadedGrammars, back
             vocab_size,
             is_async,
             reasoner_factory(vllm_config),
-            consensus if has_peers else None,
+            config.guided_decoding.compare_every if config.tensor_parallel > 1 else None,
         ),
         loaded_grammars,
         Registry(config.logits_processors, context),

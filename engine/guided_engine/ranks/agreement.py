@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from guided_contract.config import ConsensusConfig
 from guided_contract.records import Digest, Digests
 from guided_grammar.masks import Bitmask
 
@@ -33,14 +32,14 @@ class Progress:
 
 
 class Agreement:
-    """Makes this rank's digests: of a sequence's first sampling step, then one per interval of tokens.
+    """Makes this rank's digests: of a sequence's first sampling step, then one per `every` tokens.
 
     `send` must not block.
     """
 
-    def __init__(self, rank: int, config: ConsensusConfig, send: Callable[[Digests], None]) -> None:
+    def __init__(self, rank: int, every: int, send: Callable[[Digests], None]) -> None:
         self._rank = rank
-        self._every = 1 if config.mode == "Every" else config.sample_every
+        self._every = every
         self._send = send
 
     def compare(self, sampling: Iterable[tuple["GuidedSequence", Bitmask | None]]) -> None:

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from guided_contract.config import ConsensusConfig
 from guided_contract.errors import ErrorCode
 from guided_contract.names import RESERVED_PREFIX
 from guided_engine.processors.interface import SequenceInfo
@@ -30,14 +29,14 @@ class RankTraits:
     """What does not change while the engine runs.
 
     `reasoner` makes a sequence's reasoner from its request's arguments; None where grammars hold at once.
-    `consensus` None: no other rank to agree with.
+    `compare_every` None: no other rank to agree with.
     """
 
     rank: int
     vocab_size: int
     is_async: bool
     reasoner: Callable[[dict[str, Any]], Reasoner] | None = None
-    consensus: ConsensusConfig | None = None
+    compare_every: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +82,7 @@ class Arrivals:
             sampling_params=arrival.sampling_params,
         )
         make = partial(self.registry.create, arguments, info, is_greedy=arrival.is_greedy)
-        took = partial(self.times.add, arrival.request_id)
-        sequence.processors = SequenceProcessors(make, self.traits.vocab_size, took)
+        sequence.processors = SequenceProcessors(make, self.traits.vocab_size, self.times.add)
         sequence.trace = arrival.ticket or trace_of(arrival.arguments)
         sequence.start_processors()
         if not sequence.processors:

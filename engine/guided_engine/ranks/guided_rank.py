@@ -51,11 +51,11 @@ class RankGuide:
         self._bitmasks = bitmasks
         self.waits = bitmasks.waits
         self._stopwatch = Stopwatch()
-        self._times = StepTimes(registry.configs, traits.rank, send, self._stopwatch)
+        self._times = StepTimes(traits.rank, send, self._stopwatch)
         self._arrivals = Arrivals(traits, loaded_grammars, registry, self.waits, self._stopwatch, self._times)
         self._send = send
-        consensus = traits.consensus
-        self._agreement = None if consensus is None else Agreement(traits.rank, consensus, send)
+        every = traits.compare_every
+        self._agreement = None if every is None else Agreement(traits.rank, every, send)
         self._masked: dict[str, Any] = {}  # request -> its first row of this step's bitmask
         self._sequences: dict[str, GuidedSequence] = {}
         self._sampling: list[GuidedSequence] = []
@@ -176,9 +176,7 @@ class RankGuide:
             if (made := sequence.prepare_processors()) is not None
         }
         self._times.end()
-        for request_id, name in self._times.end_step():
-            if (slow := self._sequences.get(request_id)) is not None:
-                slow.fail_processors(ErrorCode.SEQUENCE_PROCESSOR_SLOW, [name])
+        self._times.end_step()
         return step_edits(prepared) if prepared else None
 
     def has_processors(self, request_id: str) -> bool:

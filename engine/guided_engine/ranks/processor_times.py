@@ -1,12 +1,12 @@
-"""What logits processors cost the steps of a rank: CPU time, against what each factory may take in one."""
+"""What logits processors cost the steps of a rank: CPU time, and steps in which it was much."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Final
 
-from guided_contract.config import LogitsProcessorConfig
 from guided_contract.records import ProcessorTime, ProcessorTimes
 from guided_engine.ranks.slowness import Stopwatch
 
+_BUDGET_NS: Final = 5_000_000  # of a factory in a step, for all of its sequences
 _PERIOD_NS: Final = 1_000_000_000  # between two records
 
 
@@ -20,19 +20,12 @@ class StepTimes:
     `send` takes a record once a second, and must not block.
     """
 
-    def __init__(
-        self,
-        configs: Sequence[LogitsProcessorConfig],
-        rank: int,
-        send: Callable[[ProcessorTimes], None],
-        stopwatch: Stopwatch,
-    ) -> None:
-        self._configs = {config.name: config for config in configs}
+    def __init__(self, rank: int, send: Callable[[ProcessorTimes], None], stopwatch: Stopwatch) -> None:
         self._rank = rank
         self._send = send
         self._stopwatch = stopwatch
-        self._calls: dict[str, list[tuple[int, str]]] = {}  # of this step: nanoseconds, request
-        self._steps: dict[str, list[tuple[int, bool]]] = {}  # since the last record: nanoseconds, over budget
+        self._called_ns: dict[str, int] = {}  # by processor, in this step
+        self._steps: dict[str, list[int]] = {}  # since the last record: nanoseconds of each step
         self._is_in_part = False
         self._lost_ns = 0
         self._sent_ns = 0
@@ -40,38 +33,32 @@ class StepTimes:
     def begin(self) -> None:
         """Begin a part of a step."""
         self._stopwatch.mark()
-        self._is_in_part = bool(self._configs)
+        self._is_in_part = True
 
-    def add(self, request_id: str, name: str, took_ns: int) -> None:
+    def add(self, name: str, took_ns: int) -> None:
         """Count one call of a sequence's processor."""
         if self._is_in_part:
-            self._calls.setdefault(name, []).append((took_ns, request_id))
+            self._called_ns[name] = self._called_ns.get(name, 0) + took_ns
 
     def end(self) -> None:
         """End a part of a step."""
-        if self._is_in_part:
-            self._is_in_part = False
+        self._is_in_part = False
+        if self._called_ns:
             self._lost_ns += self._stopwatch.lost_ns()
 
-    def end_step(self) -> list[tuple[str, str]]:
-        """End a step; return (request, processor) of the sequences that end for what theirs took in it."""
-        ends = []
-        for name, calls in self._calls.items():
-            took_ns = max(0, sum([call_ns for call_ns, _ in calls]) - self._lost_ns)
-            is_over = took_ns > self._configs[name].time_budget_s * 1e9
-            self._steps.setdefault(name, []).append((took_ns, is_over))
-            if is_over and self._configs[name].on_over_budget == "FailRequest":
-                ends.append((max(calls)[1], name))
-        self._calls, self._lost_ns = {}, 0
+    def end_step(self) -> None:
+        """End a step; tell of those since the last record if that is a second ago."""
+        for name, called_ns in self._called_ns.items():
+            self._steps.setdefault(name, []).append(max(0, called_ns - self._lost_ns))
+        self._called_ns, self._lost_ns = {}, 0
         if self._steps and self._stopwatch.wall_ns() - self._sent_ns >= _PERIOD_NS:
             self.tell()
-        return ends
 
     def tell(self) -> None:
         """Send what was counted since the last record."""
         self._sent_ns = self._stopwatch.wall_ns()
         times = [
-            ProcessorTime(name, len(steps), sum([over for _, over in steps]), sum([ns for ns, _ in steps]))
+            ProcessorTime(name, len(steps), sum([ns > _BUDGET_NS for ns in steps]), sum(steps))
             for name, steps in self._steps.items()
         ]
         self._steps = {}

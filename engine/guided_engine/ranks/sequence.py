@@ -4,7 +4,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Final, TypeVar
+from typing import TypeVar
 
 from guided_contract.errors import ErrorCode
 from guided_contract.records import MOST_WORD, Decode, EndReason, ProcessorFailure
@@ -23,8 +23,6 @@ from guided_grammar.matching import Matcher, SpentError
 
 _log = logging.getLogger("guided_engine")
 _T = TypeVar("_T")
-# What another rank may not have found.
-_SLOW: Final = frozenset({ErrorCode.SEQUENCE_SLOW, ErrorCode.SEQUENCE_PROCESSOR_SLOW})
 
 
 @dataclass(slots=True)
@@ -65,7 +63,7 @@ class GuidedSequence:
 
         A slow one is constrained until that was reported: other ranks may not have found it slow.
         """
-        return self.failure is not None and (self.failure not in _SLOW or self.is_reported)
+        return self.failure is not None and (self.failure != ErrorCode.SEQUENCE_SLOW or self.is_reported)
 
     def take_drafts(self, scheduled: Sequence[int]) -> int:
         """Settle which drafts this step verifies: the scheduler's where it knows them, else the runner's.

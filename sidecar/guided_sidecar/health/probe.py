@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import json
 import logging
-import math
 import time
 from collections.abc import Callable
 from typing import Any, Final
@@ -28,9 +27,7 @@ _log: Final = logging.getLogger(__name__)
 
 
 class GuidedProbe:
-    """Asks until the running engine start has answered once; in mode Periodic now and then after that.
-
-    A pod that drains is asked nothing.
+    """Asks until the running engine start has answered well once. A pod that drains is asked nothing.
 
     Parameters
     ----------
@@ -45,7 +42,7 @@ class GuidedProbe:
     poll_s
         From one look at the engine to the next, which notices a new start of it.
     delay_s
-        After a failure.
+        After a failure, instead.
     """
 
     def __init__(  # noqa: PLR0913 - the times are for tests
@@ -68,9 +65,7 @@ class GuidedProbe:
         self._key = {"Authorization": f"Bearer {api_key}"} if api_key else {}
         self._url = f"http://127.0.0.1:{config.ports.engine}/v1/completions"
         self._boot = ""
-        self._asked_s = -math.inf
         self.status = _PENDING  # the outcome for the engine start that was looked at last
-        self.passed = False  # whether that has passed once
         self.last_failure: Failure | None = None
         self._prober = Living("guided-probe", self._probe_forever)
         self.start, self.stop = self._prober.start, self._prober.stop
@@ -80,23 +75,15 @@ class GuidedProbe:
             while True:
                 snapshot = self._snapshot()
                 if snapshot.boot != self._boot:
-                    self._boot, self.status, self.passed = snapshot.boot, _PENDING, False
-                    self._asked_s = -math.inf
-                if self._boot and self._is_due() and self._can_answer(snapshot):
+                    self._boot, self.status = snapshot.boot, _PENDING
+                if self.status.state != "Passed" and self._can_answer(snapshot):
                     self._note(await self._ask(session))
-                    self._asked_s = time.monotonic()
-                await asyncio.sleep(self._poll_s)
-
-    def _is_due(self) -> bool:
-        guided, since_s = self._config.probes.guided, time.monotonic() - self._asked_s
-        if self._config.is_draining:
-            return False
-        if self.status.state != "Passed":
-            return self.status.state != "Failed" or since_s >= self._delay_s
-        return guided.mode == "Periodic" and since_s >= guided.period_s
+                await asyncio.sleep(self._delay_s if self.status.state == "Failed" else self._poll_s)
 
     def _can_answer(self, snapshot: ServiceSnapshot) -> bool:
         """Tell whether a guided request can be admitted: a pod that starts is no failure."""
+        if not snapshot.boot or self._config.is_draining:
+            return False
         has_all = snapshot.workers.ready and len(snapshot.ranks) >= len(snapshot.expected_ranks)
         return bool(has_all) or self._config.guided_decoding.placement != "Rank"
 
@@ -131,9 +118,6 @@ class GuidedProbe:
         }
 
     def _note(self, status: ProbeStatus) -> None:
-        if self.passed and status.state in {"Busy", "Pending"}:
-            return  # nothing is said against what it has shown
-        self.passed = self.passed or status.state == "Passed"
         if status.state == "Failed":
             now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
             self.last_failure = Failure(code="guided_probe_failed", message=status.message, time=now)

@@ -24,7 +24,6 @@ class Reading:
     engine: EngineState
     probe: ProbeStatus
     probe_failure: Failure | None = None
-    probe_passed: bool = False  # once since the engine started
     draining: bool = False
     processor_failures: Mapping[str, int] = field(default_factory=dict)  # sequences, by logits processor
     drafts: DraftsStatus = field(default_factory=DraftsStatus)
@@ -139,9 +138,6 @@ def _probe_pending(reading: Reading) -> str:
 
 
 def _probe_failed(reading: Reading) -> str:
-    # Once it was answered well, probes.guided.onFailure says what a failure means.
-    if reading.probe_passed and reading.config.probes.guided.on_failure == "Report":
-        return ""
     return reading.probe.message if reading.probe.state == "Failed" else ""
 
 

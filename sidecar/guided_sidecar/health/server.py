@@ -68,7 +68,6 @@ class HealthServer:
             engine=self._engine(),
             probe=self.probe.status,
             probe_failure=self.probe.last_failure,
-            probe_passed=self.probe.passed,
             processor_failures=self._metrics.processor_failures,
             drafts=self._metrics.drafts,
             draining=self._config.is_draining,

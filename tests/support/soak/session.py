@@ -26,7 +26,7 @@ _BACKEND = re.compile(r"(?:guided\.decode|grammar\.compile|grammar\.load) .*back
 
 
 # Ranks are compared at every token.
-CONFIGURED: Final = {"guidedDecoding": {"consensus": {"mode": "Every"}}}
+CONFIGURED: Final = {"guidedDecoding": {"compareEvery": 1}}
 
 
 def manifest(*, tensor: int = 2, speculates: bool = True) -> dict[str, Any]:

@@ -31,15 +31,6 @@ def _sidecar_not_ready(situation: Situation) -> Finding | None:
     return None
 
 
-def _probe_failed(situation: Situation) -> Finding | None:
-    """Find what leaves a pod ready that has passed before."""
-    return reported(
-        situation,
-        NotReadyReason.PROBE_FAILED,
-        lambda page: page.guided_probe.message if page.guided_probe.state == "Failed" else "",
-    )
-
-
 def _ranks_desynchronized(situation: Situation) -> Finding | None:
     return reported(situation, "Desync", lambda page: page.desync)
 
@@ -113,7 +104,6 @@ GUIDED_DECODING: Final[tuple[Check, ...]] = (
     _plugin_inactive,
     _grammar_without_text,
     _sidecar_not_ready,
-    _probe_failed,
     _ranks_desynchronized,
     _service_exhausted,
     _grammar_not_served,
