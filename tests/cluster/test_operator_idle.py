@@ -21,7 +21,7 @@ from guided_operator.builders import cluster_site
 from guided_operator.kube import kinds
 from guided_operator.kube.api_errors import ObjectInvalid, ObjectNotFound, ServerUnavailable
 from guided_operator.kube.apiserver import ApiServer
-from guided_operator.kube.queue import Key
+from guided_operator.kube.key import Key
 from guided_operator.policy.spec_checks import check
 from guided_operator.reconcile.apply import Applier
 from guided_operator.reconcile.conditions.inputs import Situation
@@ -214,7 +214,7 @@ class World:
         path = kinds.model_path(*key)
         children: dict[str, dict[str, Object]] = {}
         absent = set()
-        for kind in kinds.WATCHED:
+        for kind in kinds.CHILDREN:
             if kind is kinds.POD:
                 continue
             params = {"labelSelector": f"{names.LABEL_NAME}={name}"}

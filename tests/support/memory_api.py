@@ -13,10 +13,10 @@ from guided_operator.kube.api_errors import (
     WriteConflict,
 )
 from guided_operator.kube.apiserver import PatchType
-from guided_operator.kube.kinds import MODEL, REPLICA_SETS, WATCHED
+from guided_operator.kube.kinds import CHILDREN, MODEL, REPLICA_SETS
 
 Object = dict[str, Any]
-PLURALS = {REPLICA_SETS, *(kind.plural for kind in (MODEL, *WATCHED))}
+PLURALS = {REPLICA_SETS, *(kind.plural for kind in (MODEL, *CHILDREN))}
 
 
 class MemoryApi:

@@ -13,7 +13,6 @@ from guided_operator.reconcile.conditions.chains import decide
 from guided_operator.reconcile.conditions.inputs import Situation
 from guided_operator.reconcile.observe import Observed
 from guided_operator.reconcile.report import make_status, report, to_object
-from guided_operator.watch.informers import OTHERS
 from guided_operator.watch.sidecar_status import Page
 from support.memory_api import MemoryApi
 from support.observed import applied, model, pod, reason, revision_of, seen, serving, situation
@@ -29,13 +28,6 @@ def test_conflict_and_blindness_come_before_pods() -> None:
     assert reason(dataclasses.replace(found, outcome=outcome), "Ready") == ("False", "NameConflict")
     blind = dataclasses.replace(found.observed, blind={"Pod": "no right to list pods"})
     assert reason(dataclasses.replace(found, observed=blind), "Ready") == ("Unknown", "Forbidden")
-
-
-def test_others_config_maps_matter_to_models_with_grammars_in_them() -> None:
-    found = serving(pod("a", NEW))
-    for sources, expected in (({}, "True"), ({"g": {"data": {}}}, "Unknown")):
-        blind = dataclasses.replace(found.observed, blind={OTHERS: "no right"}, sources=sources)
-        assert reason(dataclasses.replace(found, observed=blind), "Ready")[0] == expected
 
 
 def test_model_that_turned_invalid_keeps_serving_and_says_both() -> None:

@@ -1,8 +1,7 @@
-"""The operator's one way to the API server: five verbs over a transport of kubernetes.aio."""
+"""The operator's one way to the API server: four verbs over a transport of kubernetes.aio."""
 
-import asyncio
 import re
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, Final, Literal, Protocol, Self
 
@@ -42,7 +41,7 @@ class Api(Protocol):
 
     `path` is absolute on the server, as `kinds.api_path` returns it. `params` are query parameters.
     `timeout_s` bounds the whole request, in seconds; `most_bytes` an answer. Every method raises an ApiError.
-    An object that is nested too deeply comes as `json_text.CutObject`.
+    What is nested too deeply in an object is cut off: see json_text.
     """
 
     async def read(
@@ -50,11 +49,10 @@ class Api(Protocol):
         path: str,
         *,
         params: Mapping[str, str] | None = None,
-        metadata_only: bool = False,
         timeout_s: float = REQUEST_TIMEOUT_S,
         most_bytes: int | None = None,
     ) -> Object:
-        """Return the object or list at `path`; `metadata_only`: a PartialObjectMetadataList."""
+        """Return the object or list at `path`."""
 
     async def create(self, path: str, body: Object, *, timeout_s: float = REQUEST_TIMEOUT_S) -> Object:
         """Create the object in the collection at `path`, and return it as stored."""
@@ -66,11 +64,6 @@ class Api(Protocol):
 
     async def delete(self, path: str, *, uid: str, timeout_s: float = REQUEST_TIMEOUT_S) -> None:
         """Delete exactly the object with this uid at `path`."""
-
-    def watch(
-        self, path: str, *, params: Mapping[str, str], metadata_only: bool = False, timeout_s: float
-    ) -> AsyncIterator[Object]:
-        """Yield watch events of the collection at `path` until the server, or the timeout, ends it."""
 
 
 def as_yaml(body: Object) -> str:
@@ -86,26 +79,36 @@ class ApiServer:
     ----------
     client
         A client of kubernetes.aio, as `transport` opens it; it refreshes the service account's token itself.
+    traces
+        Told each request.
     bound_s
         Asked before each write, with the seconds that it would get; returns how many it gets, or raises.
     """
 
     def __init__(
-        self, client: ApiClient, bound_s: Callable[[float], float] = lambda timeout_s: timeout_s
+        self,
+        client: ApiClient,
+        traces: Sequence[aiohttp.TraceConfig] = (),
+        bound_s: Callable[[float], float] = lambda timeout_s: timeout_s,
     ) -> None:
         self._client = client
+        self._traces = traces
         self._bound_s = bound_s
 
     def bounded(self, bound_s: Callable[[float], float]) -> Self:
         """Return the same whose writes are bounded so: see the class."""
-        return type(self)(self._client, bound_s)
+        return type(self)(self._client, self._traces, bound_s)
 
     @classmethod
     @asynccontextmanager
     async def connected(cls, *traces: aiohttp.TraceConfig) -> AsyncIterator[Self]:
         """Connect by the pod's service account, or outside a cluster by the kubeconfig; tell `traces`."""
         async with transport.connected(FIELD_MANAGER, *traces) as made:
-            yield cls(made)
+            yield cls(made, traces)
+
+    def session(self, answers: type[aiohttp.ClientResponse]) -> aiohttp.ClientSession:
+        """Return a session for others' requests by the same credentials, whose answers are of this class."""
+        return transport.another_session(self._client, answers, self._traces)
 
     @property
     def url(self) -> str:
@@ -176,7 +179,7 @@ class ApiServer:
                         response.status, await response.read(), response.headers.get("Retry-After")
                     )
                 async for line in response.content:
-                    yield await _decoded(line)
+                    yield msgspec.json.decode(await json_text.bounded_beside(line))
             except LineTooLong as error:  # not to be had by a watch: a list has it
                 raise WatchExpired(f"a watch event was too long: {error}") from error
             finally:
@@ -197,7 +200,7 @@ class ApiServer:
         params = {**(params or {}), "timeout": f"{timeout_s:.3f}s"}
         data = await self._exchange(method, path, params=params, timeout_s=timeout_s, **parts)
         with _transport_faults():
-            answer: Object = await _decoded(data)
+            answer: Object = msgspec.json.decode(await json_text.bounded_beside(data))
         return answer
 
     async def _exchange(  # noqa: PLR0913 - the parts of an HTTP request
@@ -245,12 +248,6 @@ class ApiServer:
             allow_redirects=False,
             server_hostname=self._client.configuration.tls_server_name,
         )
-
-
-async def _decoded(text: bytes) -> Any:
-    if json_text.is_too_deep(text):  # takes up to a second, in which others must not wait
-        return await asyncio.to_thread(json_text.decode_cut, text)
-    return msgspec.json.decode(text)
 
 
 async def _read(response: aiohttp.ClientResponse, most_bytes: int) -> bytes:

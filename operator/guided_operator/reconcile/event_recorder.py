@@ -94,7 +94,7 @@ async def _post(api: Api, event: Object) -> None:
 
 
 def _of_the_model(conditions: list[Condition]) -> Iterator[Condition]:
-    """Yield all, but not Stalled where the operator is blind: that is an event of its own, see own_events."""
+    """Yield all, but not Stalled where the operator is blind: a metric says that, once for all models."""
     is_blind = any((each.type, each.status) == ("Ready", "Unknown") for each in conditions)
     return (each for each in conditions if not (is_blind and each.type == "Stalled"))
 
