@@ -77,13 +77,6 @@ class Failure(Struct, frozen=True, kw_only=True):
     time: str
 
 
-class ProbeStatus(Struct, frozen=True, kw_only=True):
-    """The guided probe: a real guided request to this pod's engine, its answer validated."""
-
-    state: Literal["Pending", "Passed", "Failed", "Busy"]
-    message: str = ""
-
-
 class ProcessorStatus(Struct, frozen=True, kw_only=True):
     """A logits processor: whether each rank has its factory, and how many sequences have ended for it."""
 
@@ -143,7 +136,6 @@ class PodStatus(Struct, frozen=True, kw_only=True):
     grammars: list[GrammarStatus] = []
     logits_processors: list[ProcessorStatus] = []
     grammar_workers: WorkersStatus = WorkersStatus(ready=0, restarts=0)
-    guided_probe: ProbeStatus = ProbeStatus(state="Pending")
     last_failure: Failure | None = None
     drafts: DraftsStatus = DraftsStatus()
     scheduling: Literal["", "Async", "Sync"] = ""  # how the engine schedules; "" until a rank has said so

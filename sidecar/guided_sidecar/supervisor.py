@@ -88,7 +88,7 @@ def _become(run: Callable[[], None], mask: Iterable[int]) -> None:
 
 def _serves(child: BaseProcess) -> bool:
     """Return whether a child runs; one that a signal has stopped would serve nobody, and never end."""
-    return child.is_alive() and os.waitid(os.P_PID, _pid(child), os.WSTOPPED | os.WNOHANG) is None
+    return os.waitid(os.P_PID, _pid(child), os.WEXITED | os.WSTOPPED | os.WNOHANG | os.WNOWAIT) is None
 
 
 def _kill_group(child: BaseProcess) -> None:
@@ -105,7 +105,7 @@ def _pid(child: BaseProcess) -> int:
 
 
 def _reap_orphans(child: BaseProcess) -> None:
-    """Reap every dead process but our child, whose end is for `is_alive` to see."""
+    """Reap every dead process but our child, whose end is for `_serves` to see."""
     with contextlib.suppress(ChildProcessError):
         while found := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT):
             if found.si_pid == child.pid:

@@ -51,7 +51,6 @@ def test_a_broken_schema_is_vllms_own_400(pod: Pod) -> None:
 def test_the_pod_says_what_was_left_alone(pod: Pod) -> None:
     page = status.decode(httpx.get(f"http://127.0.0.1:{pod.config.ports.sidecar}/status", timeout=10).content)
     assert page.ready
-    assert page.guided_probe.state == "Passed"
     states = {patch.name: patch.state for patch in page.patches}
     for ours in ("admission", "validators", "core-detached", "core-ends-sequences", "rank-masks"):
         assert states[ours] == "Skipped"

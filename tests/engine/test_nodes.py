@@ -70,7 +70,6 @@ def test_both_pods_get_ready_and_the_first_knows_every_rank(pods: tuple[PodConfi
     assert [(each["rank"], each["state"]) for each in page(first)["ranks"]] == everywhere
     there = [(rank, "Connected") for rank in second.sampling_of(1)]
     assert [(each["rank"], each["state"]) for each in page(second)["ranks"]] == there
-    assert page(first)["guidedProbe"]["state"] == "Passed"
 
 
 @pytest.mark.parametrize("backend", ["xgrammar", "guidance"])

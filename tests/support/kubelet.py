@@ -36,7 +36,6 @@ def ready_page() -> status.PodStatus:
         patches=[Patch(name="detach-grammar", state="Applied")],
         ranks=[status.RankStatus(rank=rank, state="Connected") for rank in range(2)],
         grammar_workers=status.WorkersStatus(ready=2, restarts=0),
-        guided_probe=status.ProbeStatus(state="Passed"),
     )
 
 

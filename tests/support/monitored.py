@@ -12,7 +12,6 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from guided_contract import names
 from guided_contract.records import AnyRecord, Decode, HttpRequest
-from guided_contract.status import ProbeStatus
 from guided_contract.wire import Hello
 from guided_operator.api import parse
 from guided_operator.builders import render
@@ -23,6 +22,7 @@ from guided_operator.telemetry.metrics import OperatorMetrics, Sources
 from guided_sidecar.grammar.pool.workers import Loss, WorkersState
 from guided_sidecar.health.heartbeats import EngineState
 from guided_sidecar.health.metrics import HealthCollector
+from guided_sidecar.health.probe import ProbeStatus
 from guided_sidecar.health.readiness import Reading, Verdict
 from guided_sidecar.socket.snapshot import ServiceSnapshot
 from guided_sidecar.telemetry.metrics import SidecarMetrics

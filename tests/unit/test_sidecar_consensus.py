@@ -52,6 +52,7 @@ def test_a_difference_ends_the_request_once_and_counts_where_two_ranks_cannot_te
     pod = Pod()
     pod.say(0, 7)
     pod.say(0, 9, number=1)
+    before = pod.agreement.state
     pod.say(1, **other)
     pod.say(1, 10, number=1)
     pod.say(0, 11, number=2)
@@ -59,6 +60,7 @@ def test_a_difference_ends_the_request_once_and_counts_where_two_ranks_cannot_te
     state = pod.agreement.state
     assert state.desyncs == {0: 1, 1: 1}
     assert "(rank 0: 1, rank 1: 1)" in state.message
+    assert (before.desyncs, before.message) == ({}, "")  # a page made of it says one thing
     pod.now_s += 10 * PATIENCE_S
     assert pod.agreement.state.lost == 0
 

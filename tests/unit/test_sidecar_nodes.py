@@ -8,12 +8,12 @@ import pytest
 
 from guided_contract.config import GuidedDecodingConfig, PodConfig
 from guided_contract.heartbeat import Beat, Heartbeats, now_ns
-from guided_contract.status import ProbeStatus
 from guided_contract.wire import Hello
 from guided_engine.launcher.drain import wait_gone
 from guided_engine.launcher.probes import Probes
 from guided_sidecar.health import heartbeats
 from guided_sidecar.health.heartbeats import EngineState
+from guided_sidecar.health.probe import ProbeStatus
 from guided_sidecar.health.readiness import Reading, judge
 from guided_sidecar.health.status_page import page
 from guided_sidecar.socket.snapshot import ServiceSnapshot

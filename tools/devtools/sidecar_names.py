@@ -20,9 +20,9 @@ from guided_contract.records import (
     ProcessorTime,
     ProcessorTimes,
 )
-from guided_contract.status import ProbeStatus
 from guided_sidecar.health.heartbeats import EngineState
 from guided_sidecar.health.metrics import HealthCollector
+from guided_sidecar.health.probe import ProbeStatus
 from guided_sidecar.health.readiness import Reading, Verdict
 from guided_sidecar.socket.snapshot import ServiceSnapshot
 from guided_sidecar.telemetry import conventions as c

@@ -6,13 +6,13 @@ import json
 import logging
 import time
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, Literal, NamedTuple
 
 import aiohttp
 
 from guided_contract import trace_context
 from guided_contract.config import PodConfig
-from guided_contract.status import Failure, ProbeStatus
+from guided_contract.status import Failure
 from guided_contract.tasks import Living
 from guided_sidecar.socket.snapshot import ServiceSnapshot
 
@@ -20,6 +20,14 @@ from guided_sidecar.socket.snapshot import ServiceSnapshot
 # and none would write one of them and stop unless the mask made it.
 SCHEMA: Final[dict[str, Any]] = {"enum": ["guided", "ranked"]}
 _MAX_TOKENS: Final = 32  # bytes of the longest answer, for a tokenizer of bytes, and the end token
+
+
+class ProbeStatus(NamedTuple):
+    """What became of the probe."""
+
+    state: Literal["Pending", "Passed", "Failed", "Busy"]
+    message: str = ""
+
 
 _PENDING: Final = ProbeStatus(state="Pending")
 

@@ -9,9 +9,10 @@ from typing import Final, NamedTuple
 
 from guided_contract import fingerprint
 from guided_contract.config import PodConfig
-from guided_contract.status import DraftsStatus, Failure, NotReadyReason, ProbeStatus
+from guided_contract.status import DraftsStatus, Failure, NotReadyReason
 from guided_contract.wire import Role
 from guided_sidecar.health.heartbeats import EngineState
+from guided_sidecar.health.probe import ProbeStatus
 from guided_sidecar.socket.snapshot import ServiceSnapshot
 
 

@@ -59,7 +59,6 @@ def page(reading: Reading, verdict: Verdict) -> PodStatus:
             for processor in reading.config.logits_processors
         ],
         grammar_workers=WorkersStatus(ready=workers.ready, restarts=sum(workers.restarts.values())),
-        guided_probe=reading.probe,
         # RFC 3339 in UTC sorts by time.
         last_failure=max(failures, key=lambda failure: failure.time, default=None),
         drafts=reading.drafts,

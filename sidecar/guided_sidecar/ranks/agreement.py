@@ -74,7 +74,7 @@ class Agreement:
     def state(self) -> AgreementState:
         """Everything as it is now."""
         self._give_up_late()
-        return replace(self._state, message=self._message())
+        return replace(self._state, desyncs=self._state.desyncs.copy(), message=self._message())
 
     def connect(self, api: Link) -> None:
         """Take a new API server."""
