@@ -91,6 +91,7 @@ class Parts:
     cache: Cache
     informers: Informers
     loops: Loops
+    events: kopf_setup.Events
 
     def is_ready(self) -> bool:
         """Return whether another replica leads, or this one does and has seen what there is."""
@@ -102,6 +103,7 @@ def assemble(settings: OperatorSettings, api: ApiServer, metrics: OperatorMetric
     clock = time.monotonic
     lease = Lease(api, settings.namespace, LEASE_NAME, _identity(settings.pod_name), clock=_lease_clock)
     led = api.bounded(lease.bound_s)
+    events = kopf_setup.Events()
 
     def wake(key: Key) -> None:
         loops.wake(key)
@@ -134,6 +136,7 @@ def assemble(settings: OperatorSettings, api: ApiServer, metrics: OperatorMetric
         condition_counts=metrics.condition_counts,
         replica_counts=metrics.replica_counts,
         progress=Progress(clock),
+        warn=events.warn,
     )
     loops = Loops(reconciler, metrics, settings.workers)
     metrics.attach(
@@ -146,7 +149,7 @@ def assemble(settings: OperatorSettings, api: ApiServer, metrics: OperatorMetric
             unreadable=cache.unreadable,
         )
     )
-    return Parts(lease, cache, informers, loops)
+    return Parts(lease, cache, informers, loops, events)
 
 
 def _lease_clock() -> float:
@@ -173,7 +176,7 @@ async def _lead(
             parts.loops.wake(key)
 
     async def watched() -> None:
-        await kopf_setup.watch(api, parts.informers.by_path, namespaces)
+        await kopf_setup.watch(api, parts.informers.by_path, parts.events, namespaces)
         asked_to_end.set()  # by a signal, before it was taken back
 
     async with asyncio.TaskGroup() as group:

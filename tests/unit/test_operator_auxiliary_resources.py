@@ -209,12 +209,10 @@ async def test_a_refused_auxiliary_is_told_in_one_event() -> None:
     api = MemoryApi()
     api.objects[f"{kinds.MODEL.path('ns', 'm')}/status"] = {"metadata": {}}
     told = serving(pod("a", revision_of()))
-    outcome = Outcome((Fault("Forbidden", QUOTA, auxiliary=True),))
-    for _ in range(2):
-        await report(api, dataclasses.replace(told, outcome=outcome), NOW)
-    [path] = [path for verb, path in api.writes if verb == "create"]
-    event = api.objects[path]
-    assert (event["reason"], event["message"]) == ("Forbidden", QUOTA)
+    told = dataclasses.replace(told, outcome=Outcome((Fault("Forbidden", QUOTA, auxiliary=True),)))
+    warned = list[tuple[str, str]]()
+    await report(api, lambda _, reason, message: warned.append((reason, message)), told, NOW)
+    assert warned == [("Forbidden", QUOTA)]
 
 
 @pytest.mark.parametrize(("again_s", "next_s"), [(rollover.LOOK_S / 2, rollover.LOOK_S / 2), (3600.0, 0.5)])

@@ -22,6 +22,7 @@ from guided_operator.reconcile.apply import Applier, Fault
 from guided_operator.reconcile.conditions.chains import decide
 from guided_operator.reconcile.conditions.inputs import Situation
 from guided_operator.reconcile.conditions.progress_deadline import Progress
+from guided_operator.reconcile.event_recorder import Warn
 from guided_operator.reconcile.known import REREAD_SOON_S
 from guided_operator.reconcile.observe import REREAD_S, Observer
 from guided_operator.reconcile.plan import plan
@@ -56,6 +57,7 @@ class Reconciler:
     condition_counts: ConditionCounts
     replica_counts: ReplicaCounts
     progress: Progress
+    warn: Warn
 
     async def reconcile(self, key: Key) -> float | None:
         """Make the cluster and the status like the spec; return the seconds until the next look.
@@ -83,7 +85,7 @@ class Reconciler:
         left_s = self.progress.left_s(situation)
         situation = dataclasses.replace(situation, overdue=left_s == 0)
         with tracing.step("report"):
-            written = await report(self.api, situation, self.now())
+            written = await report(self.api, self.warn, situation, self.now())
         if written is not None:
             self.observer.take_written(kinds.MODEL, written)
         findings = decide(situation)

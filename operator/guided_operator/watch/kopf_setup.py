@@ -4,6 +4,7 @@ kopf hands each event over and does nothing else: a handler of raw events needs 
 stored in objects, nothing of theirs is read, and no fault of one kind's watch ends it.
 """
 
+import contextvars
 import itertools
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
@@ -13,7 +14,7 @@ import kopf
 import msgspec
 
 from guided_operator.kube import json_text
-from guided_operator.kube.apiserver import ApiServer
+from guided_operator.kube.apiserver import FIELD_MANAGER, ApiServer
 from guided_operator.watch.cache import thinned
 from guided_operator.watch.informers import Informer
 
@@ -65,9 +66,26 @@ class _NoProgress(kopf.ProgressStorage):  # type: ignore[misc]  # kopf has no ty
         return essence
 
 
+class Events:
+    """Kubernetes' Events, which kopf posts in the context of a handler alone, and in the background."""
+
+    def __init__(self) -> None:
+        self._context: contextvars.Context | None = None
+
+    def begin(self) -> None:
+        """Post in the context of this call, a handler's, from now on."""
+        self._context = self._context or contextvars.copy_context()
+
+    def warn(self, about: Object, reason: str, message: str) -> None:
+        """Post a Warning about an object that a handler has seen."""
+        if self._context is not None:
+            self._context.run(kopf.warn, about, reason=reason, message=message)
+
+
 async def watch(
     api: ApiServer,
     informers: Mapping[str, Informer],
+    events: Events,
     namespaces: Sequence[str],
 ) -> None:
     """Watch until kopf ends, by its own fault or by a signal, which it takes when it begins.
@@ -79,12 +97,14 @@ async def watch(
     api
         Whose connections and credentials kopf uses.
     informers
-        What takes in the events, by path.
+        What takes in the objects, by path.
+    events
+        What can be posted from then on.
     namespaces
         Those that are served; empty: all.
     """
     await kopf.operator(
-        registry=_registry(api, informers),
+        registry=_registry(api, informers, events),
         settings=_settings(informers.values(), clusterwide=not namespaces),
         clusterwide=not namespaces,
         namespaces=namespaces,
@@ -105,7 +125,9 @@ def _settings(informers: Iterable[Informer], *, clusterwide: bool) -> kopf.Opera
     chosen.queueing.idle_timeout = 0.2  # a worker keeps its last object for so long
     chosen.queueing.exit_timeout = 0.1
     chosen.peering.standalone = True  # who acts is decided by our Lease
-    chosen.posting.enabled = False
+    chosen.posting.reporting_component = FIELD_MANAGER
+    chosen.posting.event_name_prefix = f"{FIELD_MANAGER}-"
+    chosen.posting.default_backoffs = (1.0, 5.0)  # then it is logged, and lost
     chosen.scanning.disabled = not clusterwide  # else it sees CRDs come and go, which takes a right on them
     for kind in {each.kind for each in informers}:
         if kind.selector:
@@ -113,7 +135,7 @@ def _settings(informers: Iterable[Informer], *, clusterwide: bool) -> kopf.Opera
     return chosen
 
 
-def _registry(api: ApiServer, informers: Mapping[str, Informer]) -> kopf.OperatorRegistry:
+def _registry(api: ApiServer, informers: Mapping[str, Informer], events: Events) -> kopf.OperatorRegistry:
     """Return the handlers, which hand each event to its informer."""
     handlers = kopf.OperatorRegistry()
 
@@ -129,6 +151,7 @@ def _registry(api: ApiServer, informers: Mapping[str, Informer]) -> kopf.Operato
         async def seen(
             event: Object, kind: Any = kind, **_: Any
         ) -> None:  # what it returned would be written
+            events.begin()
             item = event["object"]
             found = informers.get(kind.path()) or informers[kind.path(item["metadata"]["namespace"])]
             found.take(event["type"], item)
