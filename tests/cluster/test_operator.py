@@ -315,7 +315,7 @@ def test_drift_is_repaired_and_others_fields_are_left(api_server: Cluster, names
     )
     # Without our label the object is invisible to the watch, but still ours.
     api_server.kubectl("label", "serviceaccount/m", f"{names.LABEL_NAME}-", "-n", namespace)
-    api_server.kubectl("annotate", "guidedmodel/m", "look=again", "-n", namespace)
+    api_server.kubectl("annotate", "guidedmodel/m", "look=again", "--overwrite", "-n", namespace)
     eventually(lambda: "ServiceAccount" in [each["kind"] for each in items(api_server, namespace)])
 
 

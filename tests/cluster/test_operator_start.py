@@ -81,7 +81,7 @@ def test_watch_forbidden_kind_degrades_one_feature(
                 ready = await_condition(api_server, namespace, "Ready", "False")
                 assert ready["reason"] != "Forbidden"
             assert operator.figure("guidedmodel_operator_kind_forbidden") == 1
-            assert f"/{kind} cannot be seen" in operator.log()
+            eventually(lambda: f"/{kind} cannot be seen" in operator.log())
             assert not api_server.get("events", "-n", namespace, "--field-selector=reason=Forbidden")["items"]
     finally:
         api_server.apply(RBAC)

@@ -136,6 +136,7 @@ class Applier:
         try:
             written = await self._settle(known, kind, seen, wanted, owner_uid)
         except NameConflictError:
+            known.read.pop(path, None)  # whose it is may be something else by the next pass
             message = f"{kind.name} {name} exists and does not belong to this GuidedModel"
             return Fault("NameConflict", message, kind.auxiliary)
         except ApiError as error:

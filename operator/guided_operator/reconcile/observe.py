@@ -21,7 +21,7 @@ from guided_operator.watch.cache import Cache
 from guided_operator.watch.informers import Informers
 from guided_operator.watch.sidecar_status import Page, SidecarReader
 
-Asked = tuple[int, Mapping[str, str]]
+Asked = tuple[str, int, Mapping[str, str]]
 _NOTHING: Final[Mapping[str, Any]] = {}
 # What is not watched is read again so often: what somebody has changed or deleted by hand is repaired then.
 REREAD_S: Final = 600.0
@@ -155,7 +155,9 @@ class Observer:
             listed = await self._api.read(kinds.REVISION.path(key.namespace), params=params)
             found = {kinds.REVISION.name: _by_name(kinds.REVISION, listed["items"])}
             found[kinds.POD_MONITOR.name] = _by_name(kinds.POD_MONITOR, await self._monitors(key))
-            self._read[key] = now_asked, self._clock(), found
+            # What another left, maybe a namesake before, goes or is given up without a word to us.
+            if all(is_owned(each, now_asked[0]) for items in found.values() for each in items.values()):
+                self._read[key] = now_asked, self._clock(), found
         return found
 
     async def _monitors(self, key: Key) -> Sequence[Object]:
@@ -179,8 +181,9 @@ class Observer:
 
 
 def asked(model: Object) -> Asked:
-    """Return what differs once somebody has changed a GuidedModel's spec or annotations."""
-    return model["metadata"].get("generation", 0), model["metadata"].get("annotations") or {}
+    """Return what differs once somebody has changed a GuidedModel's spec or annotations, or made it anew."""
+    metadata = model["metadata"]
+    return metadata["uid"], metadata.get("generation", 0), metadata.get("annotations") or {}
 
 
 def _by_name(kind: Kind, items: Iterable[Object]) -> Mapping[str, Object]:
