@@ -143,7 +143,7 @@ async def watched(plane: Plane) -> AsyncIterator[Seen]:
     """Have kopf watch."""
     async with plane.served() as api:
         seen = Seen(api)
-        task = asyncio.create_task(kopf_setup.watch(api, seen.informers.by_path, []))
+        task = asyncio.create_task(kopf_setup.watch(api, seen.informers.by_path, kopf_setup.Events(), []))
         try:
             yield seen
             assert not task.done(), task
