@@ -9,7 +9,7 @@ from typing import Any, Final
 from devtools.process import Process, tail
 
 from guided_operator.builders import cluster_site
-from guided_operator.kube.queue import Key
+from guided_operator.kube.key import Key
 from guided_operator.reconcile.observe import Observed
 from guided_operator.reconcile.plan import plan
 from support.cluster import Cluster

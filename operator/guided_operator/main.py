@@ -8,7 +8,7 @@ import signal
 import sys
 import time
 import uuid
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Any, Final
@@ -17,32 +17,29 @@ from guided_contract.tasks import live
 from guided_operator import health
 from guided_operator.builders.pod_paths import USER_ID, cluster_site
 from guided_operator.kube import kinds
+from guided_operator.kube.api_errors import ApiError
 from guided_operator.kube.apiserver import ApiServer
+from guided_operator.kube.key import Key
 from guided_operator.kube.lease import Lease, LeaseLostError
-from guided_operator.kube.queue import WorkQueue
-from guided_operator.kube.store import Store
-from guided_operator.own_events import OwnEvents
 from guided_operator.policy.arguments import ArgumentLimits
 from guided_operator.policy.installation_limits import Limits
 from guided_operator.reconcile.apply import Applier
 from guided_operator.reconcile.conditions.progress_deadline import Progress
-from guided_operator.reconcile.loop import Reconciler, Workers, work_together
+from guided_operator.reconcile.loop import Loops, Reconciler
 from guided_operator.reconcile.observe import Observer
 from guided_operator.settings import OperatorSettings, SettingsError
 from guided_operator.telemetry import logs, requests, tracing
 from guided_operator.telemetry.metrics import OperatorMetrics, Sources
-from guided_operator.watch import handlers
-from guided_operator.watch.grammar_sources import GrammarSources
-from guided_operator.watch.guided_models import Models
-from guided_operator.watch.informers import Watches
+from guided_operator.watch import kopf_setup
+from guided_operator.watch.cache import Cache
+from guided_operator.watch.informers import Informers
 from guided_operator.watch.page_fetch import fetch
 from guided_operator.watch.sidecar_status import SidecarReader
 
 logger = logging.getLogger(__name__)
 
 LEASE_NAME: Final = "guidedmodel-operator"
-# A change of a child is followed by others: a pod starts, its Deployment counts it. One pass for all of them.
-_GATHER_S: Final = 0.2
+_CRD_POLL_S: Final = 5.0
 _EXIT_LOST: Final = 3  # told apart from a crash in the container's last state
 
 
@@ -67,8 +64,12 @@ def main() -> None:
 async def run(settings: OperatorSettings) -> None:
     """Run the operator on the current event loop, until TERM or INT, or until a part fails."""
     asked_to_end = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, asked_to_end.set)
+
+    def take_signals() -> None:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, asked_to_end.set)
+
+    take_signals()
     async with AsyncExitStack() as stack:
         metrics = OperatorMetrics()
         api = await stack.enter_async_context(ApiServer.connected(requests.tell(metrics.requests)))
@@ -77,44 +78,43 @@ async def run(settings: OperatorSettings) -> None:
             health.serve(settings.health_host, settings.health_port, parts.is_ready, metrics.page)
         )
         stack.push_async_callback(parts.lease.release)
-        await _until_first([_ended(asked_to_end), _lead(parts, api, settings.namespaces)])
+        await _until_first(
+            [_ended(asked_to_end), _lead(parts, api, settings.namespaces, asked_to_end, take_signals)]
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Parts:
     """The operator, put together and not yet running."""
 
-    queue: WorkQueue
-    models: Models
-    watches: Watches
     lease: Lease
-    sidecars: SidecarReader
-    own_events: OwnEvents
-    workers: Workers
-    worker_count: int
+    cache: Cache
+    informers: Informers
+    loops: Loops
+    events: kopf_setup.Events
 
     def is_ready(self) -> bool:
         """Return whether another replica leads, or this one does and has seen what there is."""
-        return self.lease.waits or (self.lease.is_held() and self.watches.is_synced())
+        return self.lease.waits or (self.lease.is_held() and self.informers.is_synced())
 
 
 def assemble(settings: OperatorSettings, api: ApiServer, metrics: OperatorMetrics) -> Parts:
     """Put the parts together."""
-    queue, store, clock = WorkQueue(time.monotonic), Store(), time.monotonic
-    sources = GrammarSources(api)
-    sidecars = SidecarReader(fetch, clock, queue.add)
-    models = Models(api, store, queue.add, settings.namespaces)
-    watches = Watches(
-        api, store, sources, functools.partial(queue.add, delay_s=_GATHER_S), settings.namespaces
-    )
+    clock = time.monotonic
     lease = Lease(api, settings.namespace, LEASE_NAME, _identity(settings.pod_name), clock=_lease_clock)
-    leader_api = api.bounded(lease.bound_s)
-    applier = Applier(leader_api, watches.take_written)
-    now = functools.partial(dt.datetime.now, dt.UTC)
+    led = api.bounded(lease.bound_s)
+    events = kopf_setup.Events()
+
+    def wake(key: Key) -> None:
+        loops.wake(key)
+
+    cache = Cache(wake)
+    informers = Informers(led, cache, settings.namespaces)
+    observer = Observer(cache, informers, SidecarReader(fetch, clock), led, clock)
+    applier = Applier(led, observer.take_written)
     reconciler = Reconciler(
-        api=leader_api,
-        models=models,
-        observer=Observer(models, store, watches, sidecars, sources, api),
+        api=led,
+        observer=observer,
         applier=applier,
         site=cluster_site(
             settings.plugin_image,
@@ -132,24 +132,24 @@ def assemble(settings: OperatorSettings, api: ApiServer, metrics: OperatorMetric
             ArgumentLimits(settings.arguments_allow, settings.arguments_deny),
             settings.processor_factories,
         ),
-        now=now,
+        now=functools.partial(dt.datetime.now, dt.UTC),
         condition_counts=metrics.condition_counts,
         replica_counts=metrics.replica_counts,
         progress=Progress(clock),
+        warn=events.warn,
     )
+    loops = Loops(reconciler, metrics, settings.workers)
     metrics.attach(
         Sources(
-            queue_depth=queue.depth,
+            queue_depth=loops.depth,
             leads=lease.is_held,
             unsettled=lambda: applier.unsettled,
-            forbidden=watches.forbidden,
-            watch_failures=lambda: {**watches.failures(), kinds.MODEL.name: models.broken},
-            unreadable=watches.unreadable,
+            forbidden=informers.forbidden,
+            watch_failures=informers.failures,
+            unreadable=cache.unreadable,
         )
     )
-    workers = Workers(queue, reconciler, metrics)
-    own_events = OwnEvents(leader_api, settings.namespace, LEASE_NAME, watches.unseen, now)
-    return Parts(queue, models, watches, lease, sidecars, own_events, workers, settings.workers)
+    return Parts(lease, cache, informers, loops, events)
 
 
 def _lease_clock() -> float:
@@ -161,18 +161,44 @@ async def _ended(asked_to_end: asyncio.Event) -> None:
     await asked_to_end.wait()
 
 
-async def _lead(parts: Parts, api: ApiServer, namespaces: Sequence[str]) -> None:
+async def _lead(
+    parts: Parts,
+    api: ApiServer,
+    namespaces: Sequence[str],
+    asked_to_end: asyncio.Event,
+    take_signals: Callable[[], None],
+) -> None:
     """Wait for the Lease, then watch and act for as long as it is held."""
     await parts.lease.acquire()
+
+    def changed() -> None:
+        for key in parts.cache.models():
+            parts.loops.wake(key)
+
+    async def watched() -> None:
+        await kopf_setup.watch(api, parts.informers.by_path, parts.events, namespaces)
+        asked_to_end.set()  # by a signal, before it was taken back
+
     async with asyncio.TaskGroup() as group:
         group.create_task(parts.lease.keep())
-        group.create_task(parts.watches.run())
-        group.create_task(live("models", parts.models.run))
-        group.create_task(handlers.watch(api, namespaces, parts.models))
-        group.create_task(live("own-events", parts.own_events.run))
-        await parts.watches.synced()
-        group.create_task(live("sidecar-pages", parts.sidecars.run))
-        group.create_task(work_together(parts.workers, parts.worker_count))
+        group.create_task(live("informers", functools.partial(parts.informers.run, changed)))
+        await _served(api)
+        group.create_task(watched())
+        await parts.informers.synced()
+        take_signals()  # back from kopf, which would wait 5 s for the models' tasks
+        parts.loops.begin()
+
+
+async def _served(api: ApiServer) -> None:
+    """Wait until the API server serves GuidedModels: kopf may not see when it does."""
+    while True:
+        try:
+            await api.read(kinds.MODEL.group_path)
+        except ApiError as error:
+            logger.warning("the CRD of GuidedModels is not installed yet: %s", error)
+            await asyncio.sleep(_CRD_POLL_S)
+        else:
+            return
 
 
 async def _until_first(parts: list[Coroutine[Any, Any, None]]) -> None:

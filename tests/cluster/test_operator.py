@@ -112,10 +112,16 @@ def test_named_grammars_are_followed_and_restart_nothing(
         reference = {"name": "texts", "key": f"{name}.txt"}
         return {"name": name, "kind": "Regex", "configMapKeyRef": reference}
 
+    def ring() -> None:
+        """Have the operator look now: by itself it looks at others' ConfigMaps once a minute."""
+        now = f"rung={time.monotonic_ns()}"
+        api_server.kubectl("annotate", "gm/m", now, "--overwrite", "-n", namespace)
+
     def texts(**data: str) -> None:
         labels = {"name": "texts", "namespace": namespace}
         files = {f"{name}.txt": text for name, text in data.items()}
         api_server.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": labels, "data": files})
+        ring()
 
     def mounted() -> Object:
         data: Object = api_server.get("configmap", "m-grammars", "-n", namespace).get("data") or {}
@@ -146,6 +152,7 @@ def test_named_grammars_are_followed_and_restart_nothing(
     missing = await_condition(api_server, namespace, "GuidedDecoding", "False", "GrammarsPending")
     assert missing["message"] == "three: ConfigMap texts has no key three.txt"
     api_server.kubectl("delete", "configmap", "texts", "-n", namespace)
+    ring()
     eventually(lambda: mounted()["three.Absent"] == "there is no ConfigMap texts", what="its loss is seen")
     assert mounted()["one.Regex"] == "b+", "pods keep what they have"
     api_server.apply(model(namespace, guidedDecoding={"grammars": []}))
@@ -298,6 +305,7 @@ def test_drift_is_repaired_and_others_fields_are_left(api_server: Cluster, names
     [stored] = [each for each in items(api_server, namespace) if each["kind"] == "ControllerRevision"]
     name = f"controllerrevision/{stored['metadata']['name']}"
     api_server.kubectl("label", name, "app.kubernetes.io/name=other", "--overwrite", "-n", namespace)
+    api_server.kubectl("annotate", "guidedmodel/m", "look=now", "-n", namespace)  # what is not watched
     eventually(
         lambda: (
             api_server.get(name, "-n", namespace)["metadata"]["labels"]["app.kubernetes.io/name"]
@@ -307,6 +315,7 @@ def test_drift_is_repaired_and_others_fields_are_left(api_server: Cluster, names
     )
     # Without our label the object is invisible to the watch, but still ours.
     api_server.kubectl("label", "serviceaccount/m", f"{names.LABEL_NAME}-", "-n", namespace)
+    api_server.kubectl("annotate", "guidedmodel/m", "look=again", "--overwrite", "-n", namespace)
     eventually(lambda: "ServiceAccount" in [each["kind"] for each in items(api_server, namespace)])
 
 

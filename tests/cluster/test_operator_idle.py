@@ -19,9 +19,9 @@ from guided_contract import names
 from guided_operator.api import ManifestError, parse
 from guided_operator.builders import cluster_site
 from guided_operator.kube import kinds
-from guided_operator.kube.api_errors import ObjectInvalid, ObjectNotFound, ServerUnavailable
+from guided_operator.kube.api_errors import ObjectInvalid, ObjectNotFound
 from guided_operator.kube.apiserver import ApiServer
-from guided_operator.kube.queue import Key
+from guided_operator.kube.key import Key
 from guided_operator.policy.spec_checks import check
 from guided_operator.reconcile.apply import Applier
 from guided_operator.reconcile.conditions.inputs import Situation
@@ -119,24 +119,6 @@ def test_idle_changes_of_a_child_that_come_together_are_one_pass(
     assert 1 <= passes < CHANGES, passes
 
 
-def test_a_list_of_none_is_a_list(
-    api_server: Cluster, namespace: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The API server writes null for it where metadata alone is asked for."""
-    connect_to(api_server, monkeypatch)
-    install(api_server)
-
-    async def listed() -> list[Any] | None:
-        path = kinds.MODEL.path(namespace)
-        try:
-            async with ApiServer.connected() as api:
-                return [(await api.read(path, metadata_only=is_bare))["items"] for is_bare in (True, False)]
-        except ServerUnavailable:  # as long as it prepares to store a new kind
-            return None
-
-    assert eventually(lambda: asyncio.run(listed()), what="models can be listed") == [[], []]
-
-
 async def _annotate(path: str, times: int) -> None:
     async with ApiServer.connected() as api:
         for number in range(times):
@@ -214,7 +196,7 @@ class World:
         path = kinds.model_path(*key)
         children: dict[str, dict[str, Object]] = {}
         absent = set()
-        for kind in kinds.WATCHED:
+        for kind in kinds.CHILDREN:
             if kind is kinds.POD:
                 continue
             params = {"labelSelector": f"{names.LABEL_NAME}={name}"}
@@ -230,7 +212,8 @@ class World:
         wanted = plan(observed, cluster_site("registry.test/guidedmodel:1"))
         outcome = await Applier(self._api, lambda *_: None).apply(observed, wanted)
         assert outcome.faults == ()
-        await report(self._api, Situation(observed, wanted, outcome), dt.datetime.now(dt.UTC))
+        told = Situation(observed, wanted, outcome)
+        await report(self._api, lambda *_: None, told, dt.datetime.now(dt.UTC))
         seen = {(kind, child): item for kind, named in children.items() for child, item in named.items()}
         return seen, {**seen, **outcome.live}
 

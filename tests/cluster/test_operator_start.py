@@ -7,7 +7,7 @@ import pytest
 
 from support.cluster import Cluster
 from support.kubelet import Kubelet
-from support.operator_process import CRD, NAMESPACE, RBAC, install, running
+from support.operator_process import CRD, RBAC, install, running
 from support.resources import await_condition, deployment, environment, items, model
 from support.waiting import eventually
 
@@ -58,15 +58,6 @@ def test_new_release_restarts_no_pod_until_the_spec_changes(
             eventually(lambda: not items(api_server, namespace, "pods"), timeout_s=60)
 
 
-def told(cluster: Cluster, kind: str) -> list[str]:
-    """Return the reasons of the operator's own events about a kind that it cannot see."""
-    return [
-        event["reason"]
-        for event in cluster.get("events", "-n", NAMESPACE)["items"]
-        if event["involvedObject"]["kind"] == "Lease" and f"/{kind} cannot be seen" in event["message"]
-    ]
-
-
 @pytest.mark.parametrize(
     ("kind", "left"),
     [("pods", "Deployment"), ("networkpolicies", "Deployment")],
@@ -90,7 +81,7 @@ def test_watch_forbidden_kind_degrades_one_feature(
                 ready = await_condition(api_server, namespace, "Ready", "False")
                 assert ready["reason"] != "Forbidden"
             assert operator.figure("guidedmodel_operator_kind_forbidden") == 1
-            eventually(lambda: told(api_server, kind) == ["Forbidden"], what="one event of the operator")
+            eventually(lambda: f"/{kind} cannot be seen" in operator.log())
             assert not api_server.get("events", "-n", namespace, "--field-selector=reason=Forbidden")["items"]
     finally:
         api_server.apply(RBAC)
@@ -98,8 +89,10 @@ def test_watch_forbidden_kind_degrades_one_feature(
 
 def test_watch_waits_for_the_crd(api_server: Cluster, namespace: str, tmp_path: Path) -> None:
     api_server.kubectl("delete", "-f", str(CRD))
-    with running(api_server, tmp_path, "early") as operator:
+    with running(api_server, tmp_path, "early", waits=False) as operator:
         eventually(lambda: "is not installed yet" in operator.log())
+        assert operator.leads()
+        assert not operator.is_ready()
         install(api_server)
-        eventually(operator.leads)
+        eventually(operator.is_ready)
         acts(api_server, namespace)

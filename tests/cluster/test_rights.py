@@ -246,7 +246,7 @@ def test_operator_tells_of_models_alone(server: Cluster) -> None:
         return {**config_map(), "kind": "Event", "involvedObject": about, "reason": "A", "type": "Warning"}
 
     assert refusal(server, event("GuidedModel", "guidedmodel.io/v1alpha1")) == ""
-    assert "writes events about GuidedModels and its own Lease alone" in refusal(server, event("Pod", "v1"))
+    assert "writes events about GuidedModels alone" in refusal(server, event("Pod", "v1"))
 
 
 def test_operator_has_one_lease(server: Cluster) -> None:

@@ -1,9 +1,8 @@
-"""The in-memory fake of the operator's `Api`: objects by path, versions, watches, faults on demand."""
+"""The in-memory fake of the operator's `Api`: objects by path, versions, faults on demand."""
 
-import asyncio
 import copy
 import itertools
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from guided_operator.kube.api_errors import (
@@ -13,10 +12,10 @@ from guided_operator.kube.api_errors import (
     WriteConflict,
 )
 from guided_operator.kube.apiserver import PatchType
-from guided_operator.kube.kinds import MODEL, REPLICA_SETS, WATCHED
+from guided_operator.kube.kinds import CHILDREN, MODEL, REPLICA_SETS
 
 Object = dict[str, Any]
-PLURALS = {REPLICA_SETS, *(kind.plural for kind in (MODEL, *WATCHED))}
+PLURALS = {REPLICA_SETS, *(kind.plural for kind in (MODEL, *CHILDREN))}
 
 
 class MemoryApi:
@@ -26,9 +25,7 @@ class MemoryApi:
         self.objects: dict[str, Object] = {}
         self.writes: list[tuple[str, str]] = []
         self.faults: list[ApiError] = []
-        self.events: asyncio.Queue[Object | ApiError | None] = asyncio.Queue()
         self.lists = 0
-        self.watched_from: list[str] = []
         self._versions = itertools.count(1)
         self._applied: dict[str, Object] = {}
 
@@ -37,11 +34,9 @@ class MemoryApi:
         path: str,
         *,
         params: Mapping[str, str] | None = None,
-        metadata_only: bool = False,
         timeout_s: float = 1,
-        most_bytes: int | None = None,
     ) -> Object:
-        del params, metadata_only, timeout_s, most_bytes
+        del params, timeout_s
         self._fail()
         if path in self.objects:
             return copy.deepcopy(self.objects[path])
@@ -96,20 +91,6 @@ class MemoryApi:
             raise ObjectNotFound("gone", status=404)
         self.writes.append(("delete", path))
         del self.objects[path]
-
-    async def watch(
-        self, path: str, *, params: Mapping[str, str], metadata_only: bool = False, timeout_s: float
-    ) -> AsyncIterator[Object]:
-        del path, metadata_only, timeout_s
-        self._fail()
-        self.watched_from.append(params["resourceVersion"])
-        while True:
-            event = await self.events.get()
-            if event is None:  # the server ends the watch
-                return
-            if isinstance(event, ApiError):
-                raise event
-            yield event
 
     def _store(self, path: str, item: Object) -> Object:
         stored = copy.deepcopy(item)

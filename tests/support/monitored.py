@@ -15,8 +15,8 @@ from guided_contract.records import AnyRecord, Decode, HttpRequest
 from guided_contract.wire import Hello
 from guided_operator.api import parse
 from guided_operator.builders import render
+from guided_operator.kube.key import Key
 from guided_operator.kube.pod_view import ContainerView, PodView
-from guided_operator.kube.queue import Key
 from guided_operator.reconcile.replicas import replicas
 from guided_operator.telemetry.metrics import OperatorMetrics, Sources
 from guided_sidecar.grammar.pool.workers import Loss, WorkersState

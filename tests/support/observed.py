@@ -6,8 +6,8 @@ from typing import Any
 from guided_contract import names, status
 from guided_operator.builders import cluster_site
 from guided_operator.kube import kinds
+from guided_operator.kube.key import Key
 from guided_operator.kube.pod_view import PodView
-from guided_operator.kube.queue import Key
 from guided_operator.reconcile.apply import Outcome
 from guided_operator.reconcile.conditions.chains import decide
 from guided_operator.reconcile.conditions.inputs import Situation

@@ -123,9 +123,9 @@ class Operator:
 
 @contextmanager
 def running(
-    cluster: Cluster, folder: Path, name: str, *, server: str = "", **environment: str
+    cluster: Cluster, folder: Path, name: str, *, server: str = "", waits: bool = True, **environment: str
 ) -> Iterator[Operator]:
-    """Run a replica while the context lasts; it must not have logged a bug of its own.
+    """Run a replica while the context lasts, once it is ready if that is waited for; it must log no bug.
 
     `server` is where it reaches the API server, if not where everybody does.
     """
@@ -148,7 +148,8 @@ def running(
     process = Process.start(name, program, folder / f"{name}.log", environment=settings)
     operator = Operator(process, f"http://127.0.0.1:{port}", _credential(access))
     try:
-        process.wait_ready(operator.is_ready, START_TIMEOUT_S)
+        if waits:
+            process.wait_ready(operator.is_ready, START_TIMEOUT_S)
         yield operator
         assert "this is a bug" not in operator.log(), tail(process.log)
         assert "Traceback" not in operator.log(), tail(process.log)

@@ -1,4 +1,4 @@
-"""A small API server of texts that no client would write, and what watches it: a reflector, or kopf."""
+"""A small API server of texts that no client would write, and kopf that watches it as in the operator."""
 
 import asyncio
 import json
@@ -7,23 +7,20 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 from kubernetes.aio import client
 
-from guided_contract import names
-from guided_operator.kube import transport
+from guided_operator.kube import kinds, transport
 from guided_operator.kube.apiserver import ApiServer
+from guided_operator.kube.key import Key
 from guided_operator.kube.kinds import Kind
-from guided_operator.kube.reflector import Reflector
-from guided_operator.kube.store import Store
-from guided_operator.watch import handlers
-from guided_operator.watch.guided_models import Models
+from guided_operator.watch import kopf_setup
+from guided_operator.watch.cache import Cache
+from guided_operator.watch.informers import WATCHED, Informers
 
 Object = dict[str, Any]
-_MODELS = f"{names.API_GROUP}/{names.API_VERSION}"
 _CRDS = "apiextensions.k8s.io/v1"
 
 
@@ -33,20 +30,30 @@ def _group(group_version: str) -> Object:
     return {"name": group, "versions": [served], "preferredVersion": served}
 
 
-def _resources(plural: str, kind: str) -> Object:
+def _resources(*served: tuple[str, str, bool]) -> Object:
     verbs = ["get", "list", "watch", "patch"]
-    one = {"name": plural, "singularName": "", "kind": kind, "namespaced": kind == names.KIND, "verbs": verbs}
-    return {"resources": [one]}
+    return {
+        "resources": [
+            {"name": plural, "singularName": "", "kind": kind, "namespaced": namespaced, "verbs": verbs}
+            for plural, kind, namespaced in served
+        ]
+    }
 
 
-# What kopf waits for before it watches anything.
-_DISCOVERY = {
-    "/api": {"versions": ["v1"]},
-    "/api/v1": _resources("namespaces", "Namespace"),
-    "/apis": {"groups": [_group(_CRDS), _group(_MODELS)]},
-    f"/apis/{_CRDS}": _resources("customresourcedefinitions", "CustomResourceDefinition"),
-    f"/apis/{_MODELS}": _resources(names.PLURAL, names.KIND),
-}
+def _discovery() -> dict[str, Object]:
+    """Return what kopf waits for before it watches anything."""
+    apis: dict[str, list[tuple[str, str, bool]]] = {
+        "v1": [("namespaces", "Namespace", False)],
+        _CRDS: [("customresourcedefinitions", "CustomResourceDefinition", False)],
+    }
+    for kind in WATCHED:
+        apis.setdefault(kind.api_version, []).append((kind.plural, kind.name, True))
+    groups = [_group(each) for each in apis if "/" in each]
+    found = {f"/{'apis' if '/' in each else 'api'}/{each}": _resources(*apis[each]) for each in apis}
+    return {"/api": {"versions": ["v1"]}, "/apis": {"groups": groups}, **found}
+
+
+_DISCOVERY = _discovery()
 
 
 def text_of(item: Object, **replaced: str) -> str:
@@ -58,14 +65,18 @@ def text_of(item: Object, **replaced: str) -> str:
 
 
 class Plane:
-    """A small API server, of texts: it lists `listed` by pages, and a watch tells of `events`."""
+    """A small API server, of texts: of one kind it lists `listed` by pages, and a watch tells of `events`.
 
-    def __init__(self) -> None:
+    `answers` come first, each once: a status and a text for the next request to list or watch that kind.
+    """
+
+    def __init__(self, kind: Kind = kinds.MODEL) -> None:
+        self.kind = kind
         self.listed: list[str] = []
+        self.answers: list[tuple[int, str]] = []
         self.events: asyncio.Queue[str] = asyncio.Queue()
         self.lists = 0
         self.written: list[str] = []
-        self.url = ""
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         if request.method != "GET":
@@ -73,26 +84,31 @@ class Plane:
             return web.json_response({}, status=403)
         if request.path in _DISCOVERY:
             return web.json_response(_DISCOVERY[request.path])
+        is_ours = request.path == self.kind.path()
+        if is_ours and self.answers:
+            status, text = self.answers.pop(0)
+            is_json = text.startswith("{")
+            return web.Response(
+                status=status, text=text, content_type="application/json" if is_json else "text/html"
+            )
         if "watch" in request.query:
-            return await self._tell(request)
-        if "limit" not in request.query:
-            return web.Response(text=self.listed[0], content_type="application/json")
-        return self._list(request.query)
+            return await self._tell(request, self.events if is_ours else asyncio.Queue())
+        return self._list(request.query, self.listed if is_ours else [])
 
-    def _list(self, query: Any) -> web.Response:
-        self.lists += 1
+    def _list(self, query: Any, listed: list[str]) -> web.Response:
+        self.lists += bool(listed)
         start = int(query.get("continue", 0))
         end = start + int(query["limit"])
-        more = {"continue": str(end)} if end < len(self.listed) else {}
-        page = {"kind": f"{names.KIND}List", "metadata": {"resourceVersion": "5", **more}, "items": "@items"}
-        text = text_of(page, items=f"[{','.join(self.listed[start:end])}]")
+        more = {"continue": str(end)} if end < len(listed) else {}
+        page = {"kind": "List", "metadata": {"resourceVersion": "5", **more}, "items": "@items"}
+        text = text_of(page, items=f"[{','.join(listed[start:end])}]")
         return web.Response(text=text, content_type="application/json")
 
-    async def _tell(self, request: web.Request) -> web.StreamResponse:
-        response = web.StreamResponse()
+    async def _tell(self, request: web.Request, events: "asyncio.Queue[str]") -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": "application/json"})
         await response.prepare(request)
         while True:
-            await response.write((await self.events.get()).encode() + b"\n")
+            await response.write((await events.get()).encode() + b"\n")
 
     def tell(self, event: str, text: str) -> None:
         self.events.put_nowait(text_of({"type": event, "object": "@object"}, object=text))
@@ -102,24 +118,9 @@ class Plane:
         app = web.Application()
         app.router.add_route("*", "/{path:.*}", self.answer)
         async with TestServer(app) as server:
-            self.url = str(server.make_url("")).rstrip("/")
-            async with transport.opened(client.Configuration(host=self.url), "test") as opened:
+            url = str(server.make_url("")).rstrip("/")
+            async with transport.opened(client.Configuration(host=url), "test") as opened:
                 yield ApiServer(opened)
-
-
-@asynccontextmanager
-async def reflected(plane: Plane, kind: Kind) -> AsyncIterator[tuple[Reflector, Store]]:
-    store = Store()
-    async with plane.served() as api:
-        reflector = Reflector(api, kind, store, lambda _key: None)
-        task = asyncio.create_task(reflector.run())
-        try:
-            async with asyncio.timeout(20):
-                await reflector.settled.wait()
-            yield reflector, store
-        finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
 
 
 def write(folder: Path, document: Object) -> str:
@@ -128,22 +129,24 @@ def write(folder: Path, document: Object) -> str:
     return str(path)
 
 
+class Seen:
+    """What an operator has seen of a plane, and of which models something has changed."""
+
+    def __init__(self, api: ApiServer) -> None:
+        self.woken = list[Key]()
+        self.cache = Cache(self.woken.append)
+        self.informers = Informers(api, self.cache, [])
+
+
 @asynccontextmanager
-async def watched(plane: Plane, folder: Path, patch: pytest.MonkeyPatch) -> AsyncIterator[Store]:
+async def watched(plane: Plane) -> AsyncIterator[Seen]:
     """Have kopf watch."""
-    store = Store()
     async with plane.served() as api:
-        named = {"cluster": "c", "user": "u"}
-        config = {
-            "current-context": "c",
-            "contexts": [{"name": "c", "context": named}],
-            "clusters": [{"name": "c", "cluster": {"server": plane.url}}],
-            "users": [{"name": "u", "user": {"token": "t"}}],
-        }
-        patch.setenv("KUBECONFIG", write(folder, config))
-        task = asyncio.create_task(handlers.watch(api, [], Models(api, store, lambda _key: None, [])))
+        seen = Seen(api)
+        task = asyncio.create_task(kopf_setup.watch(api, seen.informers.by_path, kopf_setup.Events(), []))
         try:
-            yield store
+            yield seen
+            assert not task.done(), task
         finally:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from guided_contract import config, records, wire
-from guided_operator.kube.reflector import Reflector
+from guided_operator.watch.cache import Cache
 from guided_sidecar.grammar.prepare import jobs
 from support.fuzz.target import NAMES, FoundError, Target, made, replay
 
@@ -35,7 +35,7 @@ FAULTS = {
     "datagrams": (records, "MALFORMED", msgspec.MsgspecError),
     "schemas": (jobs, "taken", lambda _kind, spec, _most_bytes: spec),
     "files": (config, "MALFORMED", msgspec.MsgspecError),
-    "watched": (Reflector, "_put", lambda self, item: self._store.put(self._kind, item)),
+    "watched": (Cache, "_put", lambda _self, kind, item: kind.project(item)),
 }
 
 

@@ -14,11 +14,11 @@ from guided_operator.kube.api_errors import (
     ServerUnavailable,
     WriteConflict,
 )
+from guided_operator.kube.key import Key
 from guided_operator.kube.kinds import Kind
-from guided_operator.kube.queue import FIRST_BACKOFF_S, Key, WorkQueue
 from guided_operator.reconcile.apply import Applier, Fault, Outcome
 from guided_operator.reconcile.conditions.chains import decide
-from guided_operator.reconcile.loop import ChildFaultError, Workers
+from guided_operator.reconcile.loop import ChildFaultError, Loops
 from guided_operator.reconcile.report import make_status, report, to_object
 from guided_operator.reconcile.rollout import rollover
 from guided_operator.reconcile.rollout.revision import HISTORY_LIMIT
@@ -82,7 +82,7 @@ def asked(raw: Object) -> set[tuple[str, str]]:
 
 
 def test_what_no_pod_needs_is_what_stands_beside_them() -> None:
-    assert {kind for kind in kinds.WATCHED if kind.auxiliary} == set(AUXILIARIES)
+    assert {kind for kind in kinds.CHILDREN if kind.auxiliary} == set(AUXILIARIES)
 
 
 @pytest.mark.parametrize(
@@ -209,12 +209,10 @@ async def test_a_refused_auxiliary_is_told_in_one_event() -> None:
     api = MemoryApi()
     api.objects[f"{kinds.MODEL.path('ns', 'm')}/status"] = {"metadata": {}}
     told = serving(pod("a", revision_of()))
-    outcome = Outcome((Fault("Forbidden", QUOTA, auxiliary=True),))
-    for _ in range(2):
-        await report(api, dataclasses.replace(told, outcome=outcome), NOW)
-    [path] = [path for verb, path in api.writes if verb == "create"]
-    event = api.objects[path]
-    assert (event["reason"], event["message"]) == ("Forbidden", QUOTA)
+    told = dataclasses.replace(told, outcome=Outcome((Fault("Forbidden", QUOTA, auxiliary=True),)))
+    warned = list[tuple[str, str]]()
+    await report(api, lambda _, reason, message: warned.append((reason, message)), told, NOW)
+    assert warned == [("Forbidden", QUOTA)]
 
 
 @pytest.mark.parametrize(("again_s", "next_s"), [(rollover.LOOK_S / 2, rollover.LOOK_S / 2), (3600.0, 0.5)])
@@ -223,16 +221,5 @@ async def test_a_refusal_is_tried_again_and_slows_nothing_down(again_s: float, n
         async def reconcile(self, _: Key) -> None:
             raise ChildFaultError((Fault("Forbidden", "a", auxiliary=True), Fault("Forbidden", "b")), again_s)
 
-    reconciler: Any = Refused()
-    now = 0.0
-    queue, key = WorkQueue(lambda: now), Key("ns", "m")
-    workers = Workers(queue, reconciler, OperatorMetrics())
-    queue.add(key)
-    failure = await workers._handle(await queue.take())
-    assert failure is not None
-    assert (failure.reason, failure.message) == ("Forbidden", "a; b")
-    assert FIRST_BACKOFF_S == 0.5
-    now = next_s - 0.01
-    assert queue.depth() == 0
-    now = next_s
-    assert queue.depth() == 1
+    loops = Loops(Refused(), OperatorMetrics(), 1)  # type: ignore[arg-type]  # stands for one
+    assert await loops._pass(Key("ns", "m"), 0.0, 0) == (1, next_s)

@@ -1,6 +1,5 @@
 """Named grammars in the operator: merged into one ConfigMap, followed, and reported."""
 
-import asyncio
 import dataclasses
 import datetime as dt
 from typing import Any
@@ -13,11 +12,9 @@ from guided_operator.api import parse
 from guided_operator.builders import cluster_site, manifest, pod_key, render
 from guided_operator.builders.grammars import merge
 from guided_operator.kube import kinds
-from guided_operator.kube.api_errors import ObjectNotFound
-from guided_operator.kube.queue import Key
 from guided_operator.reconcile.conditions.chains import decide
 from guided_operator.reconcile.report import make_status
-from guided_operator.watch.grammar_sources import GrammarSources
+from guided_operator.watch import grammar_sources
 from guided_operator.watch.sidecar_status import Page
 from support.manifests import guided_model
 from support.memory_api import MemoryApi
@@ -106,17 +103,6 @@ class TestPlan:
         assert wanted["data"] == {"a.Regex": "x+"}
         assert plan.grammar_faults == {"a": "there is no ConfigMap texts"}
 
-    def test_a_foreign_object_of_its_name_is_not_believed(self) -> None:
-        observed = applied(seen(named(grammar("a")), sources={"texts": {"a": "x+"}}))
-        stored = observed.children["ConfigMap"]["m-grammars"]
-        stored["metadata"]["ownerReferences"][0]["uid"] = "another"
-        plan = planned(dataclasses.replace(observed, sources={"m-grammars": stored["data"]}))
-        [wanted] = [each for each in plan.children if each["metadata"]["name"] == "m-grammars"]
-        assert set(wanted["data"]) == {"a.Absent"}
-
-    def test_there_is_one_without_grammars_too(self) -> None:
-        assert "m-grammars" in applied(seen()).children["ConfigMap"]
-
 
 class TestReport:
     def test_a_text_that_is_not_there_is_a_condition_with_the_name(self) -> None:
@@ -152,59 +138,23 @@ class TestReport:
 
 
 class TestSources:
-    def put(self, api: MemoryApi, name: str, namespace: str = "ns", **data: str) -> Object:
-        item = {"metadata": {"name": name, "namespace": namespace, "resourceVersion": "1"}, "data": data}
-        api.objects[kinds.GRAMMAR_SOURCE.path(namespace, name)] = item
-        return item
+    def put(self, api: MemoryApi, name: str, **data: str) -> None:
+        item = {"metadata": {"name": name, "namespace": "ns", "resourceVersion": "1"}, "data": data}
+        api.objects[kinds.CONFIG_MAP.path("ns", name)] = item
 
-    async def test_what_a_model_refers_to_is_read_and_rings_its_bell(self) -> None:
+    async def test_the_keys_that_a_model_refers_to_are_read(self) -> None:
         api = MemoryApi()
-        sources = GrammarSources(api)
-        texts = self.put(api, "texts", a="x")
-        assert await sources.read(Key("ns", "m"), {"texts": {"a"}, "none": {"a"}}) == {
-            "texts": {"a": "x"},
-            "none": None,
-        }
-        await sources.read(Key("ns", "other"), {"others": None})
-        assert sources.put(kinds.GRAMMAR_SOURCE, texts) == {Key("ns", "m")}
-        assert sources.drop(kinds.GRAMMAR_SOURCE, texts) == {Key("ns", "m")}
-        assert sources.put(kinds.GRAMMAR_SOURCE, self.put(api, "texts", "elsewhere")) == set()
-        assert sources.retain(kinds.GRAMMAR_SOURCE, []) == {Key("ns", "m"), Key("ns", "other")}
-
-    async def test_what_is_no_longer_referred_to_rings_nothing(self) -> None:
-        api = MemoryApi()
-        sources = GrammarSources(api)
-        texts = self.put(api, "texts", a="x")
-        await sources.read(Key("ns", "m"), {"texts": None})
-        await sources.read(Key("ns", "m"), {})
-        assert sources.put(kinds.GRAMMAR_SOURCE, texts) == set()
-        await sources.read(Key("ns", "m"), {"texts": None})
-        sources.forget(Key("ns", "m"))
-        assert not sources.keys()
-
-    async def test_a_change_while_it_is_read_is_heard(self) -> None:
-        api = MemoryApi()
-        sources = GrammarSources(api)
-        texts = self.put(api, "texts", a="x")
-        rung: list[set[Key]] = []
-
-        class Changing(MemoryApi):
-            async def read(self, path: str, **_: Any) -> Object:
-                rung.append(sources.put(kinds.GRAMMAR_SOURCE, texts))
-                raise ObjectNotFound(path, status=404)
-
-        sources._api = Changing()
-        await asyncio.wait_for(sources.read(Key("ns", "m"), {"texts": None}), 5)
-        assert rung == [{Key("ns", "m")}]
+        self.put(api, "texts", a="x", unused="y")
+        found = await grammar_sources.read(api, "ns", {"texts": {"a", "b"}, "none": {"a"}})
+        assert found == {"texts": {"a": "x"}, "none": None}
 
     async def test_no_more_is_kept_than_pods_could_mount(self) -> None:
         """Found by an attack: four models that name 64 ConfigMaps of 1 MB each took the operator 617 MiB."""
         api = MemoryApi()
-        sources = GrammarSources(api)
         most = grammar_files.MAX_BYTES
         for number in range(8):
             self.put(api, f"texts{number}", a=(most // 2) * "<", b=most * "<")
-        found = await sources.read(Key("ns", "m"), {f"texts{number}": {"a"} for number in range(8)})
+        found = await grammar_sources.read(api, "ns", {f"texts{number}": {"a"} for number in range(8)})
         texts = [found[name]["a"] for name in sorted(found)]  # type: ignore[index]
         assert [text is not None for text in texts] == [True, True, *6 * [False]]
         assert all(data is not None and data.keys() == {"a"} for data in found.values())

@@ -14,12 +14,12 @@ from guided_operator.api import parse
 from guided_operator.api.logits_processors import LEFT_OUT, MAX_PARAMS_DEPTH
 from guided_operator.cli.command_line import main
 from guided_operator.kube import json_text, kinds
+from guided_operator.kube.key import Key
 from guided_operator.kube.kinds import Kind
-from guided_operator.kube.queue import Key
 from guided_operator.policy.spec_checks import check
-from guided_operator.watch.guided_models import thinned
+from guided_operator.watch.cache import thinned
 from support.manifests import changed, minimal
-from support.text_plane import Plane, reflected, text_of, watched, write
+from support.text_plane import Plane, text_of, watched, write
 from support.waiting import until
 
 Object = dict[str, Any]
@@ -51,28 +51,50 @@ def deep(name: str, depth: int, version: int = 1) -> str:
 
 
 @pytest.mark.parametrize("depth", DEPTHS)
-@pytest.mark.parametrize("kind", [kinds.CONFIG_MAP, kinds.POD], ids=lambda kind: kind.name)
-async def test_a_child_nested_too_deeply_is_left_out_alone(kind: Kind, depth: int) -> None:
-    plane = Plane()
+@pytest.mark.parametrize("kind", [kinds.SERVICE, kinds.POD], ids=lambda kind: kind.name)
+async def test_a_child_nested_too_deeply_is_seen_beside_the_others(kind: Kind, depth: int) -> None:
+    plane = Plane(kind)
     plane.listed = [text_of(item("a")), deep("bad", depth), text_of(item("b"))]
-    async with reflected(plane, kind) as (reflector, store):
-        assert set(store.items(KEY, kind)) == {"a", "b"}
-        assert reflector.unreadable == {("ns", "bad")}
-        plane.tell("MODIFIED", deep("a", depth, 6))
-        plane.tell("MODIFIED", text_of(item("bad", 7)))
+    async with watched(plane) as seen:
+        await until(lambda: set(seen.cache.items(KEY, kind)) == {"a", "bad", "b"})
+        plane.tell("DELETED", deep("a", depth, 6))
         plane.tell("ADDED", text_of(item("c", 8)))
-        await until(lambda: set(store.items(KEY, kind)) == {"bad", "b", "c"})
-        assert reflector.unreadable == {("ns", "a")}
-    assert (plane.lists, reflector.broken) == (1, 0)
+        await until(lambda: set(seen.cache.items(KEY, kind)) == {"bad", "b", "c"})
+    assert plane.lists == 1
 
 
-async def test_of_an_object_that_is_read_alone_the_rest_is_there() -> None:
-    plane = Plane()
-    plane.listed = [deep("a", 3000)]
-    async with plane.served() as api:
-        found = await api.read("/api/v1/namespaces/ns/configmaps/a")
-    assert isinstance(found, json_text.CutObject)
-    assert found["metadata"]["name"] == "a"
+@pytest.mark.parametrize(
+    "line",
+    [
+        '{"type":"ERROR","object":{"kind":"Status","code":410}}',
+        '{"type":"ERROR","object":{"kind":"Status","code":500,"message":"etcd leader changed"}}',
+        "<html>log in here</html>",
+    ],
+)
+async def test_what_vanished_while_a_watch_was_broken_is_gone_once_it_is_listed_again(line: str) -> None:
+    plane = Plane(kinds.SERVICE)
+    plane.listed = [text_of(item("a")), text_of(item("b"))]
+    async with watched(plane) as seen:
+        await until(lambda: set(seen.cache.items(KEY, kinds.SERVICE)) == {"a", "b"})
+        del plane.listed[0]
+        seen.woken.clear()
+        plane.events.put_nowait(line)
+        await until(lambda: set(seen.cache.items(KEY, kinds.SERVICE)) == {"b"})
+        assert seen.woken == [KEY]
+        assert seen.informers.failures()["Service"] == 1
+
+
+@pytest.mark.parametrize(
+    "answer", [(403, "{}"), (404, "{}"), (410, '{"kind":"Status"}'), (500, ""), (401, ""), (200, "<html>")]
+)
+async def test_no_answer_to_a_list_ends_it(answer: tuple[int, str]) -> None:
+    plane = Plane(kinds.SERVICE)
+    plane.answers = [answer] * 2
+    plane.listed = [text_of(item("a"))]
+    async with watched(plane) as seen:
+        await until(lambda: set(seen.cache.items(KEY, kinds.SERVICE)) == {"a"})
+        await until(seen.informers.is_synced)
+        assert seen.informers.failures()["Service"] == 2
 
 
 def hostile_models() -> dict[str, str]:
@@ -89,31 +111,23 @@ def hostile_models() -> dict[str, str]:
     return {**found, "noted": text_of(noted), "good": text_of(item("good"))}
 
 
-async def test_kopf_sees_every_model_and_writes_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_kopf_sees_every_model_and_writes_none() -> None:
     plane, models = Plane(), hostile_models()
     plane.listed = list(models.values())
-    async with watched(plane, tmp_path, monkeypatch) as store:
+    async with watched(plane) as seen:
 
-        def seen() -> set[str]:
-            return {key.name for key in store.keys()}  # noqa: SIM118 - no mapping
+        def names_seen() -> set[str]:
+            return {key.name for key in seen.cache.models()}
 
-        await until(lambda: seen() == set(models))
+        await until(lambda: names_seen() == set(models))
         for name, text in models.items():
             plane.tell("DELETED", text.replace('"resourceVersion": "1"', '"resourceVersion": "6"'))
             plane.tell("ADDED", text.replace(name, f"{name}-2"))
-        await until(lambda: seen() == {f"{name}-2" for name in models})
-        kept = {key.name: store.model(key) for key in (Key("ns", name) for name in seen())}
+        await until(lambda: names_seen() == {f"{name}-2" for name in models})
     assert plane.written == []
-    for name, one in kept.items():
-        assert one is not None
-        if name.startswith("deep"):
-            [processor] = one["spec"]["logitsProcessors"]
-            assert (processor["params"] == LEFT_OUT) == (name != "deep20-2")
 
 
-async def test_models_that_are_large_when_parsed_take_no_memory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_models_that_are_large_when_parsed_take_no_memory() -> None:
     plane, params = Plane(), f"[{'[],' * 100_000}[]]"  # 8 MiB where it is parsed
     processor = {"name": "x", "factory": "a.b:C", "params": {"p": "@params"}}
     for number in range(16):
@@ -121,9 +135,9 @@ async def test_models_that_are_large_when_parsed_take_no_memory(
         plane.listed.append(text_of(one, params=params))
     tracemalloc.start()
     try:
-        async with watched(plane, tmp_path, monkeypatch) as store:
+        async with watched(plane) as seen:
             before, _ = tracemalloc.get_traced_memory()
-            await until(lambda: len(store.keys()) == 16, timeout_s=300)
+            await until(lambda: len(seen.cache.models()) == 16, timeout_s=300)
             _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -159,7 +173,6 @@ def test_what_lies_too_deep_is_found_and_cut_in_any_text() -> None:
             if json_text.is_too_deep(text):
                 deep_ones += 1
                 assert depth(msgspec.json.decode(json_text.cut(text))) <= json_text.MAX_DEPTH + 1
-                assert isinstance(json_text.decode_cut(b'{"a":' + text + b"}"), json_text.CutObject)
     assert deep_ones > 300
 
 

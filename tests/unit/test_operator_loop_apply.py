@@ -17,7 +17,7 @@ from guided_operator.kube.api_errors import (
     error_of,
 )
 from guided_operator.kube.apiserver import as_yaml
-from guided_operator.kube.queue import Key
+from guided_operator.kube.key import Key
 from guided_operator.reconcile.apply import Applier, Outcome
 from guided_operator.reconcile.observe import Observed
 from support.memory_api import MemoryApi
@@ -231,10 +231,15 @@ async def test_pruning_spares_what_is_not_ours() -> None:
     plan = planned(observed)
     name = f"m-{plan.revision}"
     surplus = dataclasses.replace(plan, children=(), surplus=((kinds.CONFIG_MAP, name),))
-    theirs = copy.deepcopy(observed)
-    theirs.children["ConfigMap"][name]["metadata"]["ownerReferences"][0]["uid"] = "another"
-    await world.applier.apply(theirs, surplus)
-    assert kinds.CONFIG_MAP.path("ns", name) in world.api.objects
+    path = kinds.CONFIG_MAP.path("ns", name)
+    ours = world.api.objects[path]
+    world.api.objects[path] = copy.deepcopy(ours)
+    world.api.objects[path]["metadata"]["ownerReferences"][0]["uid"] = "another"
+    world.applier.forget(observed.key)
+    await world.applier.apply(observed, surplus)
+    assert path in world.api.objects
+    world.api.objects[path] = ours
+    world.applier.forget(observed.key)
     refusal = AccessForbidden('User "operator" cannot delete resource "configmaps"', status=403)
     for _ in range(2):
         world.api.faults = [refusal]

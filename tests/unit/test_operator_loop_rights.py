@@ -8,7 +8,7 @@ from guided_operator.kube import kinds
 from support.operator_process import POLICY, RBAC
 
 REVISIONS = {"configmaps", "controllerrevisions"}
-MAY_BE_DELETED = REVISIONS | {kind.plural for kind in kinds.WATCHED if kind.pruned}
+MAY_BE_DELETED = REVISIONS | {kind.plural for kind in kinds.CHILDREN if kind.pruned}
 
 
 def rules(kind: str) -> list[dict[str, Any]]:
@@ -55,9 +55,9 @@ def test_policy_is_about_every_kind_that_the_operator_writes() -> None:
 
 
 def test_cluster_wide_rights_are_those_of_the_resource_and_its_children() -> None:
-    children = {kind.plural for kind in kinds.WATCHED}
+    children = {kind.plural for kind in kinds.CHILDREN}
     models = {"guidedmodels", "guidedmodels/status", "guidedmodels/finalizers"}
-    assert set(granted()) == children | models | {"events", "replicasets"}
+    assert set(granted()) == children | models | {"events", "replicasets", "customresourcedefinitions"}
     assert granted()["events"] == {"create"}
 
 
@@ -68,14 +68,20 @@ def test_pods_are_looked_at_and_models_never_changed() -> None:
     assert granted()["guidedmodels/status"] == {"patch"}
 
 
+def test_nobodys_configmaps_are_listed() -> None:
+    for kind in kinds.READ:
+        assert not {"list", "watch"} & granted()[kind.plural] or kind is kinds.REVISION
+    assert "watch" not in granted()["controllerrevisions"]
+    assert granted()["customresourcedefinitions"] == {"list", "watch"}
+
+
 def test_only_what_is_pruned_may_be_deleted() -> None:
     assert {resource for resource, verbs in granted().items() if "delete" in verbs} == MAY_BE_DELETED
     assert not any("deletecollection" in verbs for verbs in granted().values())
 
 
 def test_lease_is_granted_by_name_in_one_namespace() -> None:
-    create, keep, tell = rules("Role")
+    create, keep = rules("Role")
     assert (create["resources"], create["verbs"]) == (["leases"], ["create"])
     assert (keep["resources"], keep["resourceNames"]) == (["leases"], ["guidedmodel-operator"])
     assert set(keep["verbs"]) == {"get", "patch"}
-    assert (tell["resources"], tell["verbs"]) == (["events"], ["create"])

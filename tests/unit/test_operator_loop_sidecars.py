@@ -1,6 +1,6 @@
 """Reading sidecars: on change and now and then, bounded, and never believed blindly."""
 
-import asyncio
+import math
 import random
 from collections.abc import Awaitable, Callable, Mapping
 
@@ -8,8 +8,8 @@ import pytest
 from aiohttp import web
 
 from guided_contract import status
+from guided_operator.kube.key import Key
 from guided_operator.kube.pod_view import PodView
-from guided_operator.kube.queue import Key
 from guided_operator.watch import sidecar_status
 from guided_operator.watch.page_fetch import PageError
 from guided_operator.watch.sidecar_status import Page, SidecarReader
@@ -42,29 +42,16 @@ class Pods:
 
 
 class Following:
-    """A reader that reads on by itself, and what it rang."""
+    """A reader, and the pages that passes see."""
 
     def __init__(self) -> None:
-        self.network, self.clock, self.rung = Pods(), Clock(), list[Key]()
-        self.reader = SidecarReader(self.network, self.clock, self.rung.append)
+        self.network, self.clock = Pods(), Clock()
+        self.reader = SidecarReader(self.network, self.clock)
 
     async def read(self, *pods: PodView, grammars: frozenset[str] = frozenset()) -> Mapping[str, Page]:
-        """Ask as passes do, until there is an answer."""
-        while (pages := self.reader.pages(KEY, pods, grammars)) is None:
-            await self.reader.read_next()
-            assert self.rung.pop() == KEY
-        return pages
-
-    async def reads_in(self, seconds: float) -> int:
-        """Return how many pages are due by themselves at the end of so long, and read them."""
-        before = self.network.reads
-        self.clock.now += seconds
-        while True:
-            try:
-                async with asyncio.timeout(0.02):
-                    await self.reader.read_next()
-            except TimeoutError:
-                return self.network.reads - before
+        """Read what is due, and return the pages."""
+        await self.reader.read(KEY, pods, grammars)
+        return self.reader.pages(KEY, pods)
 
 
 @pytest.fixture
@@ -72,7 +59,7 @@ def following() -> Following:
     return Following()
 
 
-async def test_page_is_read_in_a_pass_when_its_pod_or_the_grammars_changed(following: Following) -> None:
+async def test_page_is_read_when_its_pod_or_the_grammars_changed(following: Following) -> None:
     for _ in range(3):
         pages = await following.read(pod("a", "r"))
     assert pages["uid-a"].status == status.PodStatus(ready=True)
@@ -83,54 +70,43 @@ async def test_page_is_read_in_a_pass_when_its_pod_or_the_grammars_changed(follo
     assert following.network.reads == 3
 
 
-async def test_page_that_says_the_same_is_read_now_and_then_and_rings_not(following: Following) -> None:
+async def test_page_that_says_the_same_is_read_now_and_then_and_is_no_news(following: Following) -> None:
     await following.read(pod("a", "r"))
-    assert await following.reads_in(0.79 * sidecar_status.READY_PERIOD_S) == 0
-    assert await following.reads_in(0.47 * sidecar_status.READY_PERIOD_S) == 1
-    assert await following.reads_in(0.79 * sidecar_status.READY_PERIOD_S) == 0
-    assert await following.reads_in(0.47 * sidecar_status.READY_PERIOD_S) == 1
-    assert not following.rung
-
-
-async def test_pages_that_are_due_about_the_same_time_are_read_together(following: Following) -> None:
-    for number in range(40):
-        key, pods = Key("ns", str(number)), [pod(str(number), "r")]
-        while following.reader.pages(key, pods) is None:
-            await following.reader.read_next()
-    following.rung.clear()
-    reads = [await following.reads_in(0.79 * sidecar_status.READY_PERIOD_S)]
-    reads += [await following.reads_in(3.0) for _ in range(27)]
-    assert sum(reads) == 40
-    assert sum(number > 0 for number in reads) <= 10
+    for reads in (2, 3):
+        due_s = following.reader.due_s(KEY)
+        assert 0.79 < due_s / sidecar_status.READY_PERIOD_S < 1.21
+        following.clock.now += due_s
+        assert not await following.reader.read(KEY, [pod("a", "r")])
+        assert following.network.reads == reads
 
 
 @pytest.mark.parametrize("page", [None, status.encode(status.PodStatus(ready=False))], ids=["none", "other"])
-async def test_page_that_says_something_else_rings_once(following: Following, page: bytes | None) -> None:
+async def test_page_that_says_something_else_is_news(following: Following, page: bytes | None) -> None:
     await following.read(pod("a", "r"), pod("b", "r"))
     following.network.page = page
-    await following.reads_in(1.26 * sidecar_status.READY_PERIOD_S)
-    assert following.rung == [KEY]
-    pages = await following.read(pod("a", "r"), pod("b", "r"))
+    following.clock.now += 1.26 * sidecar_status.READY_PERIOD_S
+    assert await following.reader.read(KEY, [pod("a", "r"), pod("b", "r")])
+    pages = following.reader.pages(KEY, [pod("a", "r"), pod("b", "r")])
     wanted = status.decode(page) if page else None
     assert [one.status for one in pages.values()] == [wanted, wanted]
 
 
 @pytest.mark.parametrize(
-    ("pod_ready", "page"),
-    [(False, PAGE), (True, None), (True, status.encode(status.PodStatus(ready=False)))],
-    ids=["pod not ready", "silent", "sidecar not ready"],
+    ("pod_ready", "page", "grammars"),
+    [
+        (False, PAGE, ()),
+        (True, None, ()),
+        (True, status.encode(status.PodStatus(ready=False)), ()),
+        (True, PAGE, ("g",)),
+    ],
+    ids=["pod not ready", "silent", "sidecar not ready", "grammar not in service"],
 )
 async def test_pod_that_is_not_well_is_looked_at_more_often(
-    following: Following, *, pod_ready: bool, page: bytes | None
+    following: Following, *, pod_ready: bool, page: bytes | None, grammars: tuple[str, ...]
 ) -> None:
     following.network.page = page
-    await following.read(pod("a", "r", ready=pod_ready))
-    assert await following.reads_in(1.26 * sidecar_status.STARTING_PERIOD_S) == 1
-
-
-async def test_grammars_that_are_not_in_service_are_looked_at_more_often(following: Following) -> None:
-    await following.read(pod("a", "r"), grammars=frozenset({"g"}))
-    assert await following.reads_in(1.26 * sidecar_status.STARTING_PERIOD_S) == 1
+    await following.read(pod("a", "r", ready=pod_ready), grammars=frozenset(grammars))
+    assert following.reader.due_s(KEY) < 1.26 * sidecar_status.STARTING_PERIOD_S
 
 
 async def test_pods_that_cannot_answer_are_not_asked(following: Following) -> None:
@@ -140,7 +116,7 @@ async def test_pods_that_cannot_answer_are_not_asked(following: Following) -> No
         pod("c", "r", terminating=True),
         pod("d", "r", phase="Failed"),
     )
-    assert (pages, await following.reads_in(sidecar_status.READY_PERIOD_S * 2)) == ({}, 0)
+    assert (pages, following.network.reads, following.reader.due_s(KEY)) == ({}, 0, math.inf)
 
 
 @pytest.mark.parametrize("page", [None, b"", b"{}", b"[" * 100_000, b'{"ready": "yes"}', b"\xff"])
@@ -151,12 +127,14 @@ async def test_nonsense_is_an_error_and_not_a_status(following: Following, page:
     assert pages["uid-a"].error
 
 
-async def test_pods_that_are_gone_are_not_read_again(following: Following) -> None:
+async def test_pods_that_are_gone_are_forgotten(following: Following) -> None:
     await following.read(pod("a", "r"), pod("b", "r"))
     await following.read(pod("a", "r"))
-    assert await following.reads_in(1.26 * sidecar_status.READY_PERIOD_S) <= 2
+    assert (
+        following.reader.pages(KEY, [pod("b", "r")])["uid-b"].error == "its status page has not been read yet"
+    )
     following.reader.forget(KEY)
-    assert await following.reads_in(1.26 * sidecar_status.READY_PERIOD_S) == 0
+    assert following.reader.due_s(KEY) == math.inf
 
 
 def test_no_control_character_and_no_endless_number_of_a_page_gets_further() -> None:

@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from guided_contract.status import DraftsStatus, PodStatus, SpeculationStatus
-from guided_operator.reconcile.report import make_status, report, to_object
+from guided_operator.reconcile.report import make_status, to_object
 from guided_operator.watch.sidecar_status import Page
-from support.memory_api import MemoryApi
 from support.observed import applied, model, pod, revision_of, seen, situation
 
 NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
@@ -180,71 +179,3 @@ def test_engines_that_choose_by_load_no_more_say_why(numbers: int | str) -> None
         PodStatus(ready=True, scheduling="Async", drafts=DraftsStatus(off=why)) for why in ("", "a fault")
     ]
     assert reported(*pages, speculative=DRAFT | {"numTokens": numbers})["fallback"] == "a fault"
-
-
-async def test_a_number_that_was_fixed_before_was_not_chosen() -> None:
-    """An event that said "5 before" of pods whose numTokens was 5 told of a choice that nobody made."""
-    api = MemoryApi()
-    api.objects["/apis/guidedmodel.io/v1alpha1/namespaces/ns/guidedmodels/m/status"] = {"metadata": {}}
-    fixed, raw = (model(speculative=DRAFT | {"numTokens": number}) for number in (5, "Auto"))
-    for one, page in (
-        (fixed, PodStatus(ready=True, speculation=SpeculationStatus(num_tokens=(5, 5)))),
-        ({**raw, "status": {}}, PodStatus(ready=True, drafts=DraftsStatus(chosen=3))),
-    ):
-        now_is = {**one, "status": fixed.get("status", {})}
-        pods = (pod("m-0", revision_of(one)),)
-        observed = dataclasses.replace(applied(seen(now_is)), pods=pods, pages={pods[0].uid: Page(page)})
-        await report(api, situation(observed), NOW)
-        fixed["status"] = to_object(make_status(situation(observed), NOW))
-    assert fixed["status"]["speculation"]["numTokens"] == {"min": 3, "max": 3}
-    assert [one for one in api.objects.values() if one.get("kind") == "Event"] == []
-
-
-async def test_a_number_of_drafts_that_changes_is_an_event_once_a_minute() -> None:
-    api, raw = MemoryApi(), model(speculative=DRAFT | {"numTokens": "Auto"})
-
-    async def told(chosen: int | None, minute: int, second: int) -> list[str]:
-        nonlocal raw
-        page = PodStatus(ready=True, drafts=DraftsStatus(chosen=chosen))
-        pods = (pod("m-0", revision_of(raw)),)
-        observed = dataclasses.replace(applied(seen(raw)), pods=pods, pages={pods[0].uid: Page(page)})
-        now = NOW.replace(minute=minute, second=second)
-        await report(api, situation(observed), now)
-        raw = {**raw, "status": to_object(make_status(situation(observed), now))}
-        events = (item for item in api.objects.values() if item.get("kind") == "Event")
-        return [each["message"].partition(": ")[2] for each in events if each["type"] == "Normal"]
-
-    api.objects["/apis/guidedmodel.io/v1alpha1/namespaces/ns/guidedmodels/m/status"] = {"metadata": {}}
-    assert await told(3, 0, 0) == []
-    assert await told(0, 1, 0) == ["0 draft tokens a sequence at the load now, 3 before"]
-    assert len(await told(1, 1, 30)) == 1
-    assert len(await told(1, 2, 30)) == 1
-    assert len(await told(None, 3, 0)) == 1
-    assert len(await told(3, 4, 0)) == 1
-    assert len(await told(0, 5, 0)) == 2
-
-
-def test_on_a_cpu_the_words_about_ngram_are_vllms_own() -> None:
-    ngram, draft = (
-        said("Sync", speculative=asked)["fallback"] for asked in ({"method": "NGram", "numTokens": 3}, DRAFT)
-    )
-    assert quoted(ngram).replace("ngram", "%s", 1) in vllm_texts()
-    assert ngram != draft
-
-
-@pytest.mark.parametrize("method", ["Eagle3", "DFlash"])
-def test_the_words_about_stages_on_v1_are_vllms_own(method: str) -> None:
-    head = {"method": method, "numTokens": 3, "draftModel": {"uri": "file:///head"}}
-    page = PodStatus(ready=True, scheduling="Sync", versions={"modelRunner": "V1"})
-    on_gpus = {"image": "vllm/vllm-openai:v0.32.0"}
-    found = reported(page, engine=on_gpus, speculative=head, parallelism={"pipeline": 2, "tensor": 1})
-    assert "pipeline parallelism" in quoted(found["fallback"])
-    assert quoted(found["fallback"]) in vllm_texts()
-
-
-def test_a_cpus_default_is_told_in_our_words() -> None:
-    found = said("Sync", speculative=DRAFT)
-    assert found == {"async": False, "fallback": found["fallback"]}
-    assert "on a CPU nothing overlaps" in found["fallback"]
-    assert "on a CPU" not in said("Sync", speculative=DRAFT | {"asyncScheduling": "On"})["fallback"]
-    assert not said("Async", speculative=DRAFT)["fallback"]  # pods of an earlier revision

@@ -1,8 +1,10 @@
 """What the operator tells of itself: the page that Prometheus scrapes, the log's lines, what passes count."""
 
 import asyncio
+import itertools
 import json
 import logging
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,12 +14,13 @@ from devtools import operator_names as names
 from prometheus_client.parser import text_string_to_metric_families
 
 from guided_operator.kube.api_errors import ApiError, ServerUnavailable, WriteConflict
+from guided_operator.kube.key import Key
 from guided_operator.kube.lease import NotLeadingError
-from guided_operator.kube.queue import Key, WorkQueue
 from guided_operator.reconcile.apply import Fault
-from guided_operator.reconcile.loop import ChildFaultError, Workers
+from guided_operator.reconcile.loop import ChildFaultError, Loops
 from guided_operator.telemetry import logs, tracing
 from guided_operator.telemetry.metrics import REASONS, OperatorMetrics
+from support.played import played
 
 ROOT = Path(__file__).parents[2]
 KEY = Key("ns", "m")
@@ -55,57 +58,52 @@ def test_every_error_of_the_api_server_is_a_known_reason() -> None:
             yield each.__name__
             yield from errors(each)
 
-    assert set(errors(ApiError)) - {"AnswerTooLarge", "WatchExpired"} <= set(REASONS)
+    assert set(errors(ApiError)) <= set(REASONS)
 
 
 class Passes:
-    """Stands for a reconciler: each pass ends as the next of these says."""
+    """Stands for a reconciler: each pass ends as the next of these says, and takes 0.2 seconds."""
 
     def __init__(self, *ends: Exception | float | None) -> None:
         self.ends = list(ends)
-        self.slept: list[float] = []
+        self.began_s: list[float] = []
         self.metrics = OperatorMetrics()
-        self.now = 100.0
-        self.queue = WorkQueue(lambda: self.now)
+        self.observer = self
+        self.news = False  # of its pods' pages
+        self.page_s = math.inf
+        self.loops = Loops(self, self.metrics, 16, asyncio.get_running_loop().time)  # type: ignore[arg-type]  # stands for one
+        self.loops.begin()
+
+    async def prepare(self, _: Key) -> bool:
+        return self.news
+
+    def due_s(self, _: Key) -> float:
+        return self.page_s
 
     async def reconcile(self, _: Key) -> float | None:
-        self.now += 0.2
+        self.began_s.append(asyncio.get_running_loop().time())
+        await asyncio.sleep(0.2)
         end = self.ends.pop(0)
         if isinstance(end, Exception):
             raise end
         return end
 
-    async def sleep(self, seconds: float) -> None:
-        self.slept.append(seconds)
-        await asyncio.sleep(0)
-
-    async def run(self) -> dict[Any, float]:
-        """Make all passes, each 2 seconds after the key was due, and return what is counted."""
-        workers = Workers(self.queue, self, self.metrics, clock=lambda: self.now, sleep=self.sleep)  # type: ignore[arg-type]  # stands for one
-        task = asyncio.create_task(workers.work())
-        async with asyncio.timeout(5):
-            while self.ends:
-                self.queue.add(KEY)
-                self.now += 2.0
-                left = len(self.ends)
-                while len(self.ends) == left:  # noqa: ASYNC110 - the clock stands still meanwhile
-                    await asyncio.sleep(0)
-            for _ in range(10):
-                await asyncio.sleep(0)
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+    def counted(self) -> dict[Any, float]:
         return samples(self.metrics.page().decode())
 
 
+@played
 async def test_passes_and_waits_are_counted_and_failures_by_reason() -> None:
     passes = Passes(
-        None,
         ChildFaultError([Fault("NameConflict", "x")], again_s=3600.0),
         WriteConflict("y", status=409),
         NotLeadingError("z"),
         ValueError(),
+        None,
     )
-    counted = await passes.run()
+    passes.loops.wake(KEY)
+    await asyncio.sleep(60)
+    counted = passes.counted()
     assert counted["guidedmodel_operator_reconcile_seconds_count", (("outcome", "done"),)] == 1
     assert counted["guidedmodel_operator_reconcile_seconds_count", (("outcome", "failed"),)] == 4
     assert counted["guidedmodel_operator_reconcile_seconds_sum", (("outcome", "failed"),)] == pytest.approx(
@@ -117,27 +115,66 @@ async def test_passes_and_waits_are_counted_and_failures_by_reason() -> None:
         if name == "guidedmodel_operator_reconcile_errors_total" and value
     }
     assert errors == {"NameConflict": 1, "WriteConflict": 1, "NotLeadingError": 1, "Bug": 1}
-    assert counted["guidedmodel_operator_queue_wait_seconds_count", ()] == 5
-    assert passes.slept == [], "one resource's trouble holds nobody up"
+    waits = [after - before - 0.2 for before, after in itertools.pairwise(passes.began_s)]
+    assert waits == pytest.approx([0.5, 1.0, 2.0, 4.0]), "longer each time"
 
 
+@played
 async def test_a_model_is_looked_at_again_when_something_is_due_and_no_sooner() -> None:
-    """One that came sooner would find nothing due, and come again for the rest of the time, and again."""
-    passes = Passes(100.0)
-    await passes.run()
-    passes.now += 99.9
-    assert passes.queue.depth() == 0
-    passes.now += 0.1
-    assert passes.queue.depth() == 1
+    passes = Passes(100.0, None)
+    passes.loops.wake(KEY)
+    await asyncio.sleep(100.3)
+    assert len(passes.began_s) == 1
+    await asyncio.sleep(1)
+    assert len(passes.began_s) == 2
+    assert not passes.loops._woken, "of a model that is gone nothing is left"
 
 
-async def test_workers_slow_down_together_while_the_api_server_is_in_trouble() -> None:
-    down = ServerUnavailable("down", status=503)
-    passes = Passes(*[down] * 9, None, down)
-    await passes.run()
-    assert passes.slept[:3] == [0.1, 0.2, 0.4]
-    assert passes.slept[8] == 10.0
-    assert passes.slept[9] == 0.1, "an answer ends the row"
+@played
+async def test_changes_that_come_together_are_one_pass_and_what_comes_during_it_another() -> None:
+    passes = Passes(100.0, 100.0)
+    for _ in range(3):
+        passes.loops.wake(KEY)
+        await asyncio.sleep(0.05)
+    assert passes.loops.depth() == 1
+    await asyncio.sleep(0.1)
+    passes.loops.wake(KEY)
+    await asyncio.sleep(5)
+    assert len(passes.began_s) == 2
+
+
+@played
+async def test_a_page_that_is_due_makes_a_pass_only_where_it_says_something_else() -> None:
+    passes = Passes(100.0, 100.0)
+    passes.page_s = 5.0
+    passes.loops.wake(KEY)
+    await asyncio.sleep(20)
+    assert len(passes.began_s) == 1
+    passes.news = True
+    await asyncio.sleep(5)
+    assert len(passes.began_s) == 2
+
+
+@played
+async def test_no_pass_begins_before_all_that_there_is_has_been_seen() -> None:
+    passes = Passes(None)
+    passes.loops._began.clear()
+    passes.loops.wake(KEY)
+    await asyncio.sleep(10)
+    assert not passes.began_s
+    passes.loops.begin()
+    await asyncio.sleep(1)
+    assert len(passes.began_s) == 1
+
+
+@played
+async def test_an_api_server_that_says_when_is_asked_then() -> None:
+    passes = Passes(ServerUnavailable("busy", status=429, retry_after_s=30.0), None)
+    passes.loops.wake(KEY)
+    await asyncio.sleep(30.3)
+    assert len(passes.began_s) == 1
+    await asyncio.sleep(1)
+    assert len(passes.began_s) == 2
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from guided_contract import tasks
-from guided_operator.kube.queue import Key
+from guided_operator.kube.key import Key
 from guided_operator.telemetry import tracing
 from guided_operator.telemetry.metrics import OperatorMetrics, Sources
 from guided_operator.telemetry.replicas import Replicas
@@ -40,7 +40,7 @@ def metrics() -> OperatorMetrics:
     """Return metrics of an operator that has seen one of everything, so that each family shows its labels."""
     made = OperatorMetrics()
     made.attach(Sources(lambda: 0, lambda: False, lambda: 0, *[lambda: {"Pod": 0}] * 3))
-    tasks.failures["watch"] += 0
+    tasks.failures["informers"] += 0
     made.requests.labels("GET", "200").inc()
     made.condition_counts.count(Key("ns", "m"), [("Ready", "True", "PodsReady")])
     seen = Replicas("r", desired=1, ready=1, updated=1, starting=0, start_s=0.0)

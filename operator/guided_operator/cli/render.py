@@ -10,7 +10,7 @@ from guided_operator.api import GuidedModel
 from guided_operator.builders import Site, Sources, cluster_site
 from guided_operator.cli.inputs import gather
 from guided_operator.cli.validate import faults
-from guided_operator.kube.queue import Key
+from guided_operator.kube.key import Key
 from guided_operator.policy.installation_limits import NO_LIMITS, Limits
 from guided_operator.reconcile.observe import Observed
 from guided_operator.reconcile.plan import plan

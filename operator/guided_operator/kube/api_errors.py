@@ -8,8 +8,6 @@
     |- WriteConflict          409 otherwise: a stale resourceVersion, another object of that name by now (422)
     |- AccessForbidden        401, 403
     |- ObjectInvalid          400, 413, 422, of no schema, too large for etcd: the same bytes cannot help
-    |- WatchExpired           410: list again
-    |- AnswerTooLarge         more bytes than asked for
     `- ServerUnavailable      429, 5xx, no answer: the only ones worth a retry as they are
 """
 
@@ -70,14 +68,6 @@ class ObjectInvalid(ApiError):  # noqa: N818 - named as Kubernetes names the rea
         return True
 
 
-class WatchExpired(ApiError):  # noqa: N818 - named as Kubernetes names the reason
-    """The resource version is too old to watch from: list again."""
-
-
-class AnswerTooLarge(ApiError):  # noqa: N818 - named as the others
-    """An answer has more bytes than were asked for; the rest was not read."""
-
-
 class ServerUnavailable(ApiError):  # noqa: N818 - named as Kubernetes names the reason
     """No answer, an overloaded server or a server fault; `retry_after_s` where the server said when."""
 
@@ -92,7 +82,6 @@ _BY_STATUS: Final[Mapping[int, type[ApiError]]] = {
     403: AccessForbidden,
     404: ObjectNotFound,
     409: WriteConflict,
-    410: WatchExpired,
     413: ObjectInvalid,
     422: ObjectInvalid,
 }

@@ -1,24 +1,17 @@
-"""The operator's one way to the API server: five verbs over a transport of kubernetes.aio."""
+"""The operator's one way to the API server: four verbs over a transport of kubernetes.aio."""
 
-import asyncio
 import re
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, Final, Literal, Protocol, Self
 
 import aiohttp
 import msgspec
-from aiohttp.http_exceptions import LineTooLong
 from kubernetes.aio.client import ApiClient
 from msgspec import MsgspecError
 
 from guided_operator.kube import json_text, transport
-from guided_operator.kube.api_errors import (
-    AnswerTooLarge,
-    ServerUnavailable,
-    WatchExpired,
-    error_of,
-)
+from guided_operator.kube.api_errors import ServerUnavailable, error_of
 
 Object = dict[str, Any]
 PatchType = Literal["json", "merge", "apply"]
@@ -31,8 +24,6 @@ _CONTENT_TYPES: Final[Mapping[PatchType, str]] = {
     "merge": "application/merge-patch+json",
     "apply": "application/apply-patch+yaml",
 }
-_METADATA: Final = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"
-_METADATA_LIST: Final = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
 _CONNECT_TIMEOUT_S: Final = 5.0
 _NOT_YAML: Final = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
 
@@ -41,8 +32,8 @@ class Api(Protocol):
     """What the operator asks of the API server; `tests/support/memory_api.py` is its in-memory fake.
 
     `path` is absolute on the server, as `kinds.api_path` returns it. `params` are query parameters.
-    `timeout_s` bounds the whole request, in seconds; `most_bytes` an answer. Every method raises an ApiError.
-    An object that is nested too deeply comes as `json_text.CutObject`.
+    `timeout_s` bounds the whole request, in seconds. Every method raises an ApiError.
+    What is nested too deeply in an object is cut off: see json_text.
     """
 
     async def read(
@@ -50,11 +41,9 @@ class Api(Protocol):
         path: str,
         *,
         params: Mapping[str, str] | None = None,
-        metadata_only: bool = False,
         timeout_s: float = REQUEST_TIMEOUT_S,
-        most_bytes: int | None = None,
     ) -> Object:
-        """Return the object or list at `path`; `metadata_only`: a PartialObjectMetadataList."""
+        """Return the object or list at `path`."""
 
     async def create(self, path: str, body: Object, *, timeout_s: float = REQUEST_TIMEOUT_S) -> Object:
         """Create the object in the collection at `path`, and return it as stored."""
@@ -66,11 +55,6 @@ class Api(Protocol):
 
     async def delete(self, path: str, *, uid: str, timeout_s: float = REQUEST_TIMEOUT_S) -> None:
         """Delete exactly the object with this uid at `path`."""
-
-    def watch(
-        self, path: str, *, params: Mapping[str, str], metadata_only: bool = False, timeout_s: float
-    ) -> AsyncIterator[Object]:
-        """Yield watch events of the collection at `path` until the server, or the timeout, ends it."""
 
 
 def as_yaml(body: Object) -> str:
@@ -86,26 +70,36 @@ class ApiServer:
     ----------
     client
         A client of kubernetes.aio, as `transport` opens it; it refreshes the service account's token itself.
+    traces
+        Told each request.
     bound_s
         Asked before each write, with the seconds that it would get; returns how many it gets, or raises.
     """
 
     def __init__(
-        self, client: ApiClient, bound_s: Callable[[float], float] = lambda timeout_s: timeout_s
+        self,
+        client: ApiClient,
+        traces: Sequence[aiohttp.TraceConfig] = (),
+        bound_s: Callable[[float], float] = lambda timeout_s: timeout_s,
     ) -> None:
         self._client = client
+        self._traces = traces
         self._bound_s = bound_s
 
     def bounded(self, bound_s: Callable[[float], float]) -> Self:
         """Return the same whose writes are bounded so: see the class."""
-        return type(self)(self._client, bound_s)
+        return type(self)(self._client, self._traces, bound_s)
 
     @classmethod
     @asynccontextmanager
     async def connected(cls, *traces: aiohttp.TraceConfig) -> AsyncIterator[Self]:
         """Connect by the pod's service account, or outside a cluster by the kubeconfig; tell `traces`."""
         async with transport.connected(FIELD_MANAGER, *traces) as made:
-            yield cls(made)
+            yield cls(made, traces)
+
+    def session(self, answers: type[aiohttp.ClientResponse]) -> aiohttp.ClientSession:
+        """Return a session for others' requests by the same credentials, whose answers are of this class."""
+        return transport.another_session(self._client, answers, self._traces)
 
     @property
     def url(self) -> str:
@@ -113,26 +107,10 @@ class ApiServer:
         return str(self._client.configuration.host)
 
     async def read(
-        self,
-        path: str,
-        *,
-        params: Mapping[str, str] | None = None,
-        metadata_only: bool = False,
-        timeout_s: float = REQUEST_TIMEOUT_S,
-        most_bytes: int | None = None,
+        self, path: str, *, params: Mapping[str, str] | None = None, timeout_s: float = REQUEST_TIMEOUT_S
     ) -> Object:
-        """Return the object or list at `path`; `metadata_only`: a list, of objects without the rest."""
-        headers = {"Accept": _METADATA_LIST} if metadata_only else {}
-        answer = await self._request(
-            "GET", path, params=params, headers=headers, timeout_s=timeout_s, most_bytes=most_bytes
-        )
-        if "items" in answer and answer["items"] is None:  # so Go writes an empty list of metadata
-            answer["items"] = []
-        return answer
-
-    async def fetch(self, path: str, *, timeout_s: float, most_bytes: int) -> bytes:
-        """Return what is at `path`, perhaps of a pod's own: it is not followed elsewhere."""
-        return await self._exchange("GET", path, timeout_s=timeout_s, most_bytes=most_bytes)
+        """Return the object or list at `path`."""
+        return await self._request("GET", path, params=params, timeout_s=timeout_s)
 
     async def create(self, path: str, body: Object, *, timeout_s: float = REQUEST_TIMEOUT_S) -> Object:
         """Create the object in the collection at `path`, and return it as stored."""
@@ -162,105 +140,39 @@ class ApiServer:
         headers = {"Content-Type": "application/json"}
         await self._request("DELETE", path, body=body, headers=headers, timeout_s=timeout_s)
 
-    async def watch(
-        self, path: str, *, params: Mapping[str, str], metadata_only: bool = False, timeout_s: float
-    ) -> AsyncIterator[Object]:
-        """Yield watch events of the collection at `path` until the server, or the timeout, ends it."""
-        headers = {"Accept": _METADATA} if metadata_only else {}
-        timeout = aiohttp.ClientTimeout(total=timeout_s, sock_connect=_CONNECT_TIMEOUT_S)
-        with _transport_faults():
-            response = await self._send("GET", path, params=params, headers=headers, timeout=timeout)
-            try:
-                if response.status != 200:
-                    raise error_of(
-                        response.status, await response.read(), response.headers.get("Retry-After")
-                    )
-                async for line in response.content:
-                    yield await _decoded(line)
-            except LineTooLong as error:  # not to be had by a watch: a list has it
-                raise WatchExpired(f"a watch event was too long: {error}") from error
-            finally:
-                response.close()
-
-    async def _request(
+    async def _request(  # noqa: PLR0913 - the parts of an HTTP request
         self,
         method: str,
         path: str,
         *,
         params: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
         timeout_s: float = REQUEST_TIMEOUT_S,
-        **parts: Any,
     ) -> Object:
-        # The server too gives up then: a write that it was slow to begin is not made when nobody waits.
         if method != "GET":
             timeout_s = self._bound_s(timeout_s)
-        params = {**(params or {}), "timeout": f"{timeout_s:.3f}s"}
-        data = await self._exchange(method, path, params=params, timeout_s=timeout_s, **parts)
-        with _transport_faults():
-            answer: Object = await _decoded(data)
-        return answer
-
-    async def _exchange(  # noqa: PLR0913 - the parts of an HTTP request
-        self,
-        method: str,
-        path: str,
-        *,
-        params: Mapping[str, str] | None = None,
-        body: bytes | None = None,
-        headers: Mapping[str, str] | None = None,
-        timeout_s: float,
-        most_bytes: int | None = None,
-    ) -> bytes:
-        timeout = aiohttp.ClientTimeout(total=timeout_s, sock_connect=min(_CONNECT_TIMEOUT_S, timeout_s))
-        with _transport_faults():
-            response = await self._send(
-                method, path, params=params, body=body, headers=headers, timeout=timeout
-            )
-            data = await (response.read() if most_bytes is None else _read(response, most_bytes))
-        if not 200 <= response.status < 300:
-            raise error_of(response.status, data, response.headers.get("Retry-After"))
-        return data
-
-    async def _send(  # noqa: PLR0913 - the parts of an HTTP request
-        self,
-        method: str,
-        path: str,
-        *,
-        timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109 - aiohttp's own, given on
-        params: Mapping[str, str] | None = None,
-        body: bytes | None = None,
-        headers: Mapping[str, str] | None = None,
-    ) -> aiohttp.ClientResponse:
         # By the client's session, and not by its methods, which take longer than the request.
         sent = {"Accept": "application/json", **self._client.default_headers, **(headers or {})}
-        await self._client.update_params_for_auth(sent, [], ["BearerToken"], path, method, body)
         session: aiohttp.ClientSession = self._client.rest_client.pool_manager
-        return await session.request(
-            method,
-            self.url + path,
-            params=params,
-            data=body,
-            headers=sent,
-            timeout=timeout,
-            allow_redirects=False,
-            server_hostname=self._client.configuration.tls_server_name,
-        )
-
-
-async def _decoded(text: bytes) -> Any:
-    if json_text.is_too_deep(text):  # takes up to a second, in which others must not wait
-        return await asyncio.to_thread(json_text.decode_cut, text)
-    return msgspec.json.decode(text)
-
-
-async def _read(response: aiohttp.ClientResponse, most_bytes: int) -> bytes:
-    data = bytearray()
-    async for chunk in response.content.iter_any():
-        data += chunk
-        if len(data) > most_bytes:
-            response.close()
-            raise AnswerTooLarge(f"the answer has more than {most_bytes} bytes")
-    return bytes(data)
+        with _transport_faults():
+            await self._client.update_params_for_auth(sent, [], ["BearerToken"], path, method, body)
+            async with session.request(
+                method,
+                self.url + path,
+                # The server gives up then, too: no write that it was slow to begin is made when nobody waits.
+                params={**(params or {}), "timeout": f"{timeout_s:.3f}s"},
+                data=body,
+                headers=sent,
+                timeout=aiohttp.ClientTimeout(timeout_s, sock_connect=min(_CONNECT_TIMEOUT_S, timeout_s)),
+                allow_redirects=False,
+                server_hostname=self._client.configuration.tls_server_name,
+            ) as response:
+                data = await response.read()
+            if 200 <= response.status < 300:
+                answer: Object = msgspec.json.decode(await json_text.bounded_beside(data))
+                return answer
+        raise error_of(response.status, data, response.headers.get("Retry-After"))
 
 
 @contextmanager

@@ -1,6 +1,5 @@
-"""The kinds that the operator watches and writes: where each is served, and what is kept of an object."""
+"""The kinds that the operator uses: where each is served, and what is kept of an object."""
 
-import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -26,11 +25,9 @@ _IDENTITY: Final = ("name", "namespace", "uid")
 class Kind:
     """One kind of object.
 
-    `fields` are the top-level fields that are kept beside the metadata, `hashed` those of texts by name, of
-    each of which a hash is kept; `view` replaces the projection.
-    `newest_alone`: of a model's objects that with the highest `revision` alone keeps its `data`.
+    `fields` are the top-level fields that are kept beside the metadata; `view` replaces the projection.
     Of what is no GuidedModel's, no more is kept than whom it is named after.
-    `selector` says by labels which objects are looked at, "": all; `metadata_only`: only their metadata.
+    `selector` says by labels which objects are looked at, "": all.
     `optional`: somebody has to install its API, which may come and go. `pruned`: an object that is no longer
     wanted is deleted. `auxiliary`: it stands beside the pods, which serve without it.
     """
@@ -39,11 +36,8 @@ class Kind:
     api_version: str
     plural: str
     fields: tuple[str, ...] = ()
-    hashed: tuple[str, ...] = ()
-    newest_alone: bool = False
     view: Callable[[Object], Any] | None = None
     selector: str = names.LABEL_NAME
-    metadata_only: bool = False
     optional: bool = False
     pruned: bool = False
     auxiliary: bool = False
@@ -51,6 +45,11 @@ class Kind:
     def path(self, namespace: str = "", name: str = "") -> str:
         """Return the path of an object; see `api_path`."""
         return api_path(self.api_version, self.plural, namespace, name)
+
+    @property
+    def group_path(self) -> str:
+        """Return the path at which the API server says which kinds there are of its API."""
+        return f"/apis/{self.api_version}"
 
     def project(self, item: Object) -> Any:
         """Return what is kept of an object: a view, or the object cut down to the fields in use.
@@ -65,20 +64,11 @@ class Kind:
             return {**kept, "metadata": {field: metadata[field] for field in _IDENTITY}}
         kept["metadata"] = {field: metadata[field] for field in _METADATA if field in metadata}
         kept |= {field: item[field] for field in self.fields if field in item}
-        return self.compared(kept)
-
-    def compared(self, item: Object) -> Object:
-        """Return an object, or a manifest, with hashes for the texts of which no more is kept."""
-        hashed = {field: _hashes(item[field]) for field in self.hashed if item.get(field)}
-        return {**item, **hashed} if hashed else item
+        return kept
 
     def _belongs(self, metadata: Object) -> bool:
         references: Sequence[Object] = metadata.get("ownerReferences", ())
         return any(each.get("controller") and each["kind"] == names.KIND for each in references)
-
-
-def _hashes(texts: Mapping[str, str]) -> Mapping[str, str]:
-    return {name: hashlib.sha256(text.encode()).hexdigest() for name, text in texts.items()}
 
 
 def is_owned(item: Object, owner_uid: str) -> bool:
@@ -112,11 +102,9 @@ MODEL: Final = Kind(
 )
 DEPLOYMENT: Final = Kind("Deployment", "apps/v1", "deployments", ("spec", "status"))
 SERVICE: Final = Kind("Service", "v1", "services", ("spec",))
-CONFIG_MAP: Final = Kind("ConfigMap", "v1", "configmaps", ("data",), hashed=("data",))
+CONFIG_MAP: Final = Kind("ConfigMap", "v1", "configmaps", ("data",))
 SERVICE_ACCOUNT: Final = Kind("ServiceAccount", "v1", "serviceaccounts", ("automountServiceAccountToken",))
-REVISION: Final = Kind(
-    "ControllerRevision", "apps/v1", "controllerrevisions", ("data", "revision"), newest_alone=True
-)
+REVISION: Final = Kind("ControllerRevision", "apps/v1", "controllerrevisions", ("data", "revision"))
 DISRUPTION_BUDGET: Final = Kind(
     "PodDisruptionBudget", "policy/v1", "poddisruptionbudgets", ("spec",), auxiliary=True
 )
@@ -141,23 +129,21 @@ POD_MONITOR: Final = Kind(
 )
 POD: Final = Kind("Pod", "v1", "pods", view=pod_view.view)
 
+# Children whose changes are told by a watch; pods among them, which their controllers make.
 WATCHED: Final = (
     DEPLOYMENT,
     SERVICE,
-    CONFIG_MAP,
-    SERVICE_ACCOUNT,
-    REVISION,
     DISRUPTION_BUDGET,
     NETWORK_POLICY,
     WORKER_SET,
-    POD_MONITOR,
     POD,
 )
-# Others' ConfigMaps, which grammars may be in: that one has changed, and no more; there may be thousands.
-GRAMMAR_SOURCE: Final = Kind(
-    "ConfigMap", "v1", "configmaps", selector=f"!{names.LABEL_NAME}", metadata_only=True
-)
+# Those that hardly anybody changes, or that hold too much to be listed: read in a pass.
+READ: Final = (CONFIG_MAP, SERVICE_ACCOUNT, REVISION, POD_MONITOR)
+OBSERVED: Final = (REVISION, POD_MONITOR)  # of these, what is there decides on what there should be
+CHILDREN: Final = (*WATCHED, *READ)
+OPTIONAL: Final = tuple(kind for kind in CHILDREN if kind.optional)
 WORKLOADS: Final = (DEPLOYMENT, WORKER_SET)  # what makes the pods
 # A Deployment's own, looked at only while its rollout turns.
 REPLICA_SETS: Final = "replicasets"
-BY_NAME: Final[Mapping[str, Kind]] = {kind.name: kind for kind in WATCHED}
+BY_NAME: Final[Mapping[str, Kind]] = {kind.name: kind for kind in CHILDREN}

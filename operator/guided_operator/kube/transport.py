@@ -4,7 +4,7 @@ import os
 import socket
 import urllib.parse
 import urllib.request
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
@@ -42,18 +42,42 @@ async def opened(
     """Connect as configured; each request is told to `traces`."""
     transport = client.ApiClient(configuration)
     transport.user_agent = agent
-    # No limit: a watch holds a connection for each kind in each namespace, and workers bound the rest.
+    transport.rest_client.pool_manager = _session(transport, traces)
+    async with transport:
+        yield transport
+
+
+def another_session(
+    transport: client.ApiClient, answers: type[aiohttp.ClientResponse], traces: Sequence[aiohttp.TraceConfig]
+) -> aiohttp.ClientSession:
+    """Return a session of the same credentials, for others' requests, whose answers are of this class."""
+
+    async def authorize(_session: Any, _context: Any, request: aiohttp.TraceRequestStartParams) -> None:
+        await transport.update_params_for_auth(
+            request.headers, [], ["BearerToken"], request.url.path, request.method, None
+        )
+
+    authorized = aiohttp.TraceConfig()
+    authorized.on_request_start.append(authorize)
+    return _session(transport, (authorized, *traces), response_class=answers)
+
+
+def _session(
+    transport: client.ApiClient, traces: Sequence[aiohttp.TraceConfig], **options: Any
+) -> aiohttp.ClientSession:
+    configuration = transport.configuration
+    # No limit: a watch holds a connection for each kind in each namespace, and the rest is bounded elsewhere.
     connector = aiohttp.TCPConnector(
         limit=0, ssl=transport.rest_client.ssl_context, socket_factory=open_socket
     )
-    transport.rest_client.pool_manager = aiohttp.ClientSession(
+    return aiohttp.ClientSession(
         connector=connector,
+        headers=transport.default_headers,
         proxy=configuration.proxy or _proxy(configuration.host),
         read_bufsize=_EVENT_BYTES,
         trace_configs=list(traces),
+        **options,
     )
-    async with transport:
-        yield transport
 
 
 def _proxy(url: str) -> str | None:

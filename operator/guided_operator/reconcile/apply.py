@@ -5,7 +5,6 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final
 
 from guided_contract import names
 from guided_operator.kube import kinds
@@ -17,17 +16,14 @@ from guided_operator.kube.api_errors import (
 )
 from guided_operator.kube.apiserver import Api, Object
 from guided_operator.kube.diff import differences, digest
+from guided_operator.kube.key import Key
 from guided_operator.kube.kinds import Kind, is_owned
-from guided_operator.kube.queue import Key
+from guided_operator.reconcile.known import Known, mark_of
 from guided_operator.reconcile.observe import Observed
 from guided_operator.reconcile.plan import Plan
 from guided_operator.reconcile.rollout import rollover
 
 logger = logging.getLogger(__name__)
-
-# As often, and for so long, is refused what may be over in a moment, before anybody is told.
-MOST_DOUBTED: Final = 3
-DOUBTED_S: Final = 30.0
 
 
 class NameConflictError(Exception):
@@ -84,7 +80,7 @@ class Applier:
         self._api = api
         self._tell = tell
         self._clock = clock
-        self._known: dict[Key, _Known] = {}
+        self._known: dict[Key, Known] = {}
         self.unsettled = 0
 
     def forget(self, key: Key) -> None:
@@ -105,7 +101,8 @@ class Applier:
         live: dict[tuple[str, str], Object] = {}
         if kinds.REVISION.name in observed.blind:
             return Outcome()  # what pods are to be made of is not known, and they must not be made anew
-        known = self._known.setdefault(observed.key, _Known())
+        known = self._known.setdefault(observed.key, Known())
+        known.expire(observed, plan.desired, self._clock())
         faults: list[Fault] = []
         turning = False
         for wanted in plan.children:
@@ -114,7 +111,7 @@ class Applier:
                 continue
             if kind in kinds.WORKLOADS and _pods_lack(faults):
                 continue
-            seen = observed.child(kind, name)
+            seen = known.child(observed, kind, name)
             written = await self._tried(known, kind, seen, wanted, observed.uid)
             if isinstance(written, Fault):
                 faults.append(written)
@@ -122,6 +119,8 @@ class Applier:
             if written is not None:
                 self._tell(kind, written)
                 live[kind.name, name] = kind.project(written)
+                if kind in kinds.READ:
+                    known.read[_path(kind, wanted)] = live[kind.name, name]
             turning |= rollover.is_held(written or seen, wanted)
         faults += await self._prune(known, observed, plan, revisions=not _pods_lack(faults))
         for fault in faults:
@@ -130,13 +129,14 @@ class Applier:
         return Outcome(tuple(faults), live, turning)
 
     async def _tried(
-        self, known: "_Known", kind: Kind, seen: Object | None, wanted: Object, owner_uid: str
+        self, known: Known, kind: Kind, seen: Object | None, wanted: Object, owner_uid: str
     ) -> Object | Fault | None:
         """Make one child as wanted; return it if it was written, or why it is refused."""
         name, path = wanted["metadata"]["name"], _path(kind, wanted)
         try:
             written = await self._settle(known, kind, seen, wanted, owner_uid)
         except NameConflictError:
+            known.read.pop(path, None)  # whose it is may be something else by the next pass
             message = f"{kind.name} {name} exists and does not belong to this GuidedModel"
             return Fault("NameConflict", message, kind.auxiliary)
         except ApiError as error:
@@ -144,7 +144,7 @@ class Applier:
         known.refused.pop(path, None)
         return written
 
-    def _fault(self, known: "_Known", error: ApiError, kind: Kind, path: str, *, auxiliary: bool) -> Fault:
+    def _fault(self, known: Known, error: ApiError, kind: Kind, path: str, *, auxiliary: bool) -> Fault:
         fault = _refusal(error, kind, path.rpartition("/")[2], auxiliary=auxiliary)
         if error.is_lasting or (auxiliary and not isinstance(error, AccessForbidden)):
             return fault
@@ -159,19 +159,19 @@ class Applier:
         return rollover.is_known(seen, (await self._api.read(path, params=labelled))["items"])
 
     async def _settle(
-        self, known: "_Known", kind: Kind, seen: Object | None, wanted: Object, owner_uid: str
+        self, known: Known, kind: Kind, seen: Object | None, wanted: Object, owner_uid: str
     ) -> Object | None:
         """Make one child as wanted; return it as stored if it was written."""
         path = _path(kind, wanted)
-        if seen is None:  # it is not there, or the cache lags, or it lacks our label
-            with contextlib.suppress(ObjectNotFound):
-                seen = kind.project(await self._api.read(path))
+        if seen is None:  # it is not there, or not watched, or the cache lags, or it lacks our label
+            seen = await self._look(kind, path)
+            if kind in kinds.READ:
+                known.read[path] = seen
         if seen is None:
             return await self._write(known, path, _marked(wanted))
         if not is_owned(seen, owner_uid):
             raise NameConflictError
-        marked = kind.compared(_marked(wanted))
-        if "deletionTimestamp" in seen["metadata"] or known.is_settled(path, marked, seen):
+        if "deletionTimestamp" in seen["metadata"] or known.is_settled(path, _marked(wanted), seen):
             return None
         if kind is kinds.DEPLOYMENT and rollover.is_turn(seen, wanted) and not await self._is_known(seen):
             wanted = rollover.paused(wanted)
@@ -179,60 +179,47 @@ class Applier:
                 return None
         return await self._write(known, path, _marked(wanted, seen["metadata"]["uid"]))
 
-    async def _write(self, known: "_Known", path: str, marked: Object) -> Object:
+    async def _look(self, kind: Kind, path: str) -> Object | None:
+        try:
+            found: Object = kind.project(await self._api.read(path))
+        except ObjectNotFound:
+            return None
+        return found
+
+    async def _write(self, known: Known, path: str, marked: Object) -> Object:
         written = await self._api.patch(path, marked, kind="apply")
         missing = tuple(differences(marked, written))
         if missing:
             self.unsettled += 1
-            known.unsettled[path] = _mark_of(marked), missing
+            known.unsettled[path] = mark_of(marked), missing
             logger.warning("%s is not as wanted after it was applied: %s", path, ", ".join(missing))
         return written
 
-    async def _prune(
-        self, known: "_Known", observed: Observed, plan: Plan, *, revisions: bool
-    ) -> list[Fault]:
+    async def _prune(self, known: Known, observed: Observed, plan: Plan, *, revisions: bool) -> list[Fault]:
         """Delete what is no longer wanted, without `revisions` only what pods are not made of."""
         faults = []
         for kind, name in plan.surplus if revisions else [each for each in plan.surplus if each[0].pruned]:
-            child = observed.child(kind, name)
-            if child is None or not is_owned(child, observed.uid) or "deletionTimestamp" in child["metadata"]:
-                continue
             path = kind.path(observed.key.namespace, name)
             try:
+                child = known.child(observed, kind, name)
+                if child is None and kind in kinds.READ and path not in known.read:
+                    child = known.read[path] = await self._look(kind, path)
+                if (
+                    child is None
+                    or not is_owned(child, observed.uid)
+                    or "deletionTimestamp" in child["metadata"]
+                ):
+                    continue
                 with contextlib.suppress(ObjectNotFound):
                     await self._api.delete(path, uid=child["metadata"]["uid"])
+                known.read[path] = None
+                if kind in kinds.OBSERVED:
+                    self._tell(kind, child)
             except ApiError as error:  # the pods do not need what is no longer wanted
                 faults.append(self._fault(known, error, kind, path, auxiliary=True))
             else:
                 known.refused.pop(path, None)
         return faults
-
-
-class _Known:
-    """What is remembered of one model's children, by path.
-
-    `refused`: when the account's rights were refused. `unsettled`: the mark of what was applied, and what the
-    object did not take of it.
-    """
-
-    def __init__(self) -> None:
-        self.refused: dict[str, list[float]] = {}
-        self.unsettled: dict[str, tuple[str, tuple[str, ...]]] = {}
-
-    def is_young(self, path: str, now_s: float) -> bool:
-        """Note a refusal that may be over in a moment, and return whether it has not lasted yet."""
-        since = self.refused.setdefault(path, [])
-        since.append(now_s)
-        del since[1:-MOST_DOUBTED]
-        return len(since) < MOST_DOUBTED or now_s - since[0] < DOUBTED_S
-
-    def is_settled(self, path: str, marked: Object, seen: Object) -> bool:
-        """Return whether an object is as wanted, or as far as it will be."""
-        missing = tuple(differences(marked, seen))
-        if not missing:
-            self.unsettled.pop(path, None)
-            return True
-        return self.unsettled.get(path) == (_mark_of(marked), missing)
 
 
 def _pods_lack(faults: Iterable[Fault]) -> bool:
@@ -265,8 +252,3 @@ def _marked(wanted: Object, uid: str = "") -> Object:
     annotations = {**metadata.get("annotations", {}), names.ANNOTATION_APPLIED: digest(wanted)}
     identity = {"uid": uid} if uid else {}
     return {**wanted, "metadata": {**metadata, **identity, "annotations": annotations}}
-
-
-def _mark_of(marked: Object) -> str:
-    mark: str = marked["metadata"]["annotations"][names.ANNOTATION_APPLIED]
-    return mark

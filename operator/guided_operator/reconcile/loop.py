@@ -1,25 +1,30 @@
-"""The loop: for each key in the queue, observe -> plan -> apply -> report."""
+"""The loop: a task for each GuidedModel, woken by what concerns it: observe -> plan -> apply -> report."""
 
 import asyncio
+import contextlib
+import contextvars
 import dataclasses
 import datetime as dt
 import logging
 import random
 import time
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from guided_operator.builders import Site
-from guided_operator.kube.api_errors import ApiError, ServerUnavailable
+from guided_operator.kube import kinds
+from guided_operator.kube.api_errors import ApiError
 from guided_operator.kube.apiserver import Api
-from guided_operator.kube.queue import Backoff, Key, WorkQueue
+from guided_operator.kube.key import Backoff, Key
 from guided_operator.policy.installation_limits import Limits
-from guided_operator.reconcile.apply import Applier, Fault, Outcome
+from guided_operator.reconcile.apply import Applier, Fault
 from guided_operator.reconcile.conditions.chains import decide
 from guided_operator.reconcile.conditions.inputs import Situation
 from guided_operator.reconcile.conditions.progress_deadline import Progress
-from guided_operator.reconcile.observe import Observer, PagesAreReadError
+from guided_operator.reconcile.event_recorder import Warn
+from guided_operator.reconcile.known import REREAD_SOON_S
+from guided_operator.reconcile.observe import REREAD_S, Observer
 from guided_operator.reconcile.plan import plan
 from guided_operator.reconcile.replicas import replicas
 from guided_operator.reconcile.report import report
@@ -27,13 +32,13 @@ from guided_operator.reconcile.rollout import rollover
 from guided_operator.telemetry import logs, tracing
 from guided_operator.telemetry.metrics import ConditionCounts, OperatorMetrics
 from guided_operator.telemetry.replicas import ReplicaCounts
-from guided_operator.watch.guided_models import Models
 
 logger = logging.getLogger(__name__)
 
-# Everything is looked at again so often, even without an event: a safety net for events missed by our fault.
-# A pass that finds nothing takes CPU, too, so the net is wide; controller-runtime's is ten hours.
-RESYNC_S: Final = 3600.0
+# A change of a child is followed by others: a pod starts, its Deployment counts it. One pass for all of them.
+GATHER_S: Final = 0.2
+# Others' ConfigMaps, which named grammars are in, are looked at so often; the kubelet takes as long.
+GRAMMARS_S: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +49,6 @@ class Reconciler:
     """
 
     api: Api
-    models: Models
     observer: Observer
     applier: Applier
     site: Site
@@ -53,12 +57,12 @@ class Reconciler:
     condition_counts: ConditionCounts
     replica_counts: ReplicaCounts
     progress: Progress
+    warn: Warn
 
     async def reconcile(self, key: Key) -> float | None:
         """Make the cluster and the status like the spec; return the seconds until the next look.
 
-        None: there is nothing to look after, or what has to be known first rings when it is. Level-triggered:
-        which event queued the key does not matter.
+        None: there is nothing to look after. Level-triggered: which event woke the key does not matter.
 
         Raises
         ------
@@ -66,10 +70,7 @@ class Reconciler:
             The API server failed or refused: look again after a backoff.
         """
         with tracing.step("observe"):
-            try:
-                observed = await self.observer.observe(key)
-            except PagesAreReadError:
-                return None
+            observed = await self.observer.observe(key)
         if observed is None or "deletionTimestamp" in observed.model["metadata"]:
             self.condition_counts.forget(key)
             self.replica_counts.forget(key)
@@ -84,27 +85,28 @@ class Reconciler:
         left_s = self.progress.left_s(situation)
         situation = dataclasses.replace(situation, overdue=left_s == 0)
         with tracing.step("report"):
-            written = await report(self.api, situation, self.now())
+            written = await report(self.api, self.warn, situation, self.now())
         if written is not None:
-            self.models.take_written(written)
+            self.observer.take_written(kinds.MODEL, written)
         findings = decide(situation)
         self.condition_counts.count(
             observed.key, ((name, one.status, one.reason) for name, one in findings.items())
         )
         self.replica_counts.count(observed.key, replicas(situation))
-        again_s = _again_s(outcome, left_s)
+        again_s = _again_s(situation, left_s)
         if outcome.faults:
             raise ChildFaultError(outcome.faults, again_s)
         return again_s
 
 
-def _again_s(outcome: Outcome, left_s: float | None) -> float:
+def _again_s(situation: Situation, left_s: float | None) -> float:
     """Return the seconds until the next look where no event asks for one sooner."""
-    if outcome.turning:
+    if situation.outcome.turning:
         return rollover.LOOK_S
-    if left_s:
-        return min(left_s, RESYNC_S)
-    return RESYNC_S * random.uniform(0.9, 1.0)  # noqa: S311 - spreads load
+    again_s = REREAD_S if situation.is_complete else REREAD_SOON_S
+    if situation.observed.sources:
+        again_s = min(again_s, GRAMMARS_S)
+    return min(left_s or again_s, again_s * random.uniform(0.9, 1.0))  # noqa: S311 - spreads load
 
 
 class ChildFaultError(Exception):
@@ -119,96 +121,128 @@ class ChildFaultError(Exception):
         super().__init__("; ".join(fault.message for fault in faults))
 
 
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """Why a pass failed; `is_the_servers`: the API server is in trouble, and not this one resource."""
+@dataclass(slots=True)
+class _Woken:
+    """Whether, and since when, a model waits for a pass."""
 
-    reason: str
-    message: str
-    is_the_servers: bool = False
+    event: asyncio.Event
+    since_s: float
 
 
-class ServerBackoff:
-    """How long a worker waits when the API server is in trouble: the longer the more passes failed by it.
+class Loops:
+    """The models' tasks.
 
-    Each key has its own backoff; without this, thousands of keys in turn would still ask at full speed.
+    Parameters
+    ----------
+    reconciler
+        Makes the passes.
+    metrics
+        Counts them.
+    at_once
+        Passes at a time.
     """
 
-    def __init__(self) -> None:
-        self._backoff = Backoff(first_s=0.1, last_s=10.0)
-        self._failures = 0
+    def __init__(
+        self,
+        reconciler: Reconciler,
+        metrics: OperatorMetrics,
+        at_once: int,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._reconciler = reconciler
+        self._metrics = metrics
+        self._slots = asyncio.Semaphore(at_once)
+        self._clock = clock
+        self._backoff = Backoff()
+        self._woken: dict[Key, _Woken] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._began = asyncio.Event()
+        self._context = contextvars.copy_context()  # no pass is part of what woke it
 
-    def reset(self) -> None:
-        """Note that the API server works."""
-        self._failures = 0
+    def begin(self) -> None:
+        """Let passes begin: what there is has been seen."""
+        self._began.set()
 
-    def next_delay_s(self) -> float:
-        """Note that it does not, and return the seconds to wait."""
-        self._failures += 1
-        return self._backoff.delay_s(self._failures)
+    def depth(self) -> int:
+        """Return how many models wait for a pass."""
+        return sum(each.event.is_set() for each in self._woken.values())
 
+    def wake(self, key: Key) -> None:
+        """Ask for a pass over a model."""
+        if key not in self._woken:
+            self._woken[key] = _Woken(asyncio.Event(), self._clock())
+            task = asyncio.create_task(self._run(key, self._woken[key]), context=self._context.copy())
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        woken = self._woken[key]
+        if not woken.event.is_set():
+            woken.since_s = self._clock()
+            woken.event.set()
 
-@dataclass(frozen=True, slots=True)
-class Workers:
-    """The workers that take keys from the queue, by what they share.
-
-    `sleep` waits by the same clock as the queue's.
-    """
-
-    queue: WorkQueue
-    reconciler: Reconciler
-    metrics: OperatorMetrics
-    server_backoff: ServerBackoff = field(default_factory=ServerBackoff)
-    clock: Callable[[], float] = time.monotonic
-    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
-
-    async def work(self) -> None:
-        """Handle keys for ever."""
+    async def _run(self, key: Key, woken: _Woken) -> None:
+        """Make passes over a model for as long as there is one."""
+        await self._began.wait()
+        failures, due_s = 0, self._clock()
         while True:
-            key = await self.queue.take()
-            wait_s, began_s = self.queue.waited_s(key), self.clock()
-            self.metrics.waits.observe(wait_s)
-            with logs.about(key), tracing.reconcile(key, wait_s) as span:
-                failure = await self._handle(key)
-                if failure is not None:
-                    tracing.failed(span, failure.reason, failure.message)
-            outcome = "failed" if failure else "done"
-            self.metrics.passes.labels(outcome).observe(self.clock() - began_s)
-            if failure is not None:
-                self.metrics.errors.labels(failure.reason).inc()
-            if failure is not None and failure.is_the_servers:
-                await self.sleep(self.server_backoff.next_delay_s())
-            else:
-                self.server_backoff.reset()
-                # A pass that writes nothing waits for nobody: without this, all keys that are due would be
-                # handled before anything else runs, and the Lease be lost meanwhile.
-                await asyncio.sleep(0)
+            await self._waited(key, woken, due_s)
+            changed = await self._prepared(key)
+            if not (changed or woken.event.is_set() or self._clock() >= due_s):
+                continue
+            async with self._slots:
+                wait_s = self._clock() - woken.since_s if woken.event.is_set() else 0.0
+                woken.event.clear()
+                self._metrics.waits.observe(wait_s)
+                failures, again_s = await self._pass(key, wait_s, failures)
+            # A pass that writes nothing waits for nobody: without this, all that are due would be one turn of
+            # the event loop, and the Lease be lost meanwhile.
+            await asyncio.sleep(0)
+            if again_s is None:
+                if woken.event.is_set():
+                    continue
+                del self._woken[key]
+                return
+            due_s = self._clock() + again_s
 
-    async def _handle(self, key: Key) -> Failure | None:
-        """Make one pass, and give the key back."""
+    async def _waited(self, key: Key, woken: _Woken, due_s: float) -> None:
+        left_s = min(due_s - self._clock(), self._reconciler.observer.due_s(key))
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(max(left_s, 0.0)):
+                await woken.event.wait()
+        if woken.event.is_set():
+            await asyncio.sleep(GATHER_S)
+
+    async def _prepared(self, key: Key) -> bool:
         try:
-            again_s = await self.reconciler.reconcile(key)
-        except ApiError as error:
-            failure = Failure(type(error).__name__, str(error), isinstance(error, ServerUnavailable))
-            delay_s = self.queue.failed(key, at_least_s=error.retry_after_s or 0.0)
+            return await self._reconciler.observer.prepare(key)
+        except Exception:
+            logger.exception("this is a bug: the pages of %s's pods were not read", key)
+            return True
+
+    async def _pass(self, key: Key, wait_s: float, failures: int) -> tuple[int, float | None]:
+        """Make one pass; return the failures in a row, and when to look again."""
+        began_s = self._clock()
+        with logs.about(key), tracing.reconcile(key, wait_s) as span:
+            try:
+                again_s = await self._reconciler.reconcile(key)
+            except Exception as error:  # noqa: BLE001 - a fault with one model stops no other
+                failures += 1
+                reason, again_s = self._failed(error, failures)
+                tracing.failed(span, reason, str(error))
+                self._metrics.errors.labels(reason).inc()
+            else:
+                failures = 0
+        self._metrics.passes.labels("failed" if failures else "done").observe(self._clock() - began_s)
+        return failures, again_s
+
+    def _failed(self, error: Exception, failures: int) -> tuple[str, float]:
+        """Say what failed, and return its reason, and when to try again."""
+        delay_s = self._backoff.delay_s(failures)
+        if isinstance(error, ApiError):
+            delay_s = max(delay_s, error.retry_after_s or 0.0)
             logger.warning("%s; again in %.1f s", error, delay_s)
-        except ChildFaultError as error:
-            failure = Failure(error.reason, str(error))
-            logger.warning("%s; again in %.1f s", error, self.queue.failed(key))
-            self.queue.add(key, delay_s=error.again_s)
-        except Exception as error:  # a fault of ours in one resource must not stop the others
-            failure = Failure("Bug", repr(error))
-            logger.exception("this is a bug; again in %.1f s", self.queue.failed(key))
-        else:
-            self.queue.done(key)
-            if again_s is not None:
-                self.queue.add(key, delay_s=again_s)  # no sooner: what is due then would not be
-            return None
-        return failure
-
-
-async def work_together(workers: Workers, count: int) -> None:
-    """Run `count` workers until one fails, which is a bug."""
-    async with asyncio.TaskGroup() as group:
-        for _ in range(count):
-            group.create_task(workers.work())
+            return type(error).__name__, delay_s
+        if isinstance(error, ChildFaultError):
+            logger.warning("%s; again in %.1f s", error, delay_s)
+            return error.reason, min(delay_s, error.again_s)
+        logger.error("this is a bug; again in %.1f s", delay_s, exc_info=error)
+        return "Bug", delay_s

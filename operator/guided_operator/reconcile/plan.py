@@ -181,11 +181,7 @@ def _content(rendered: Children) -> Object:
 
 def _mounted(observed: Observed, name: str) -> Mapping[str, str]:
     """Return the grammars' files that pods have now."""
-    child = observed.child(kinds.CONFIG_MAP, name)
-    data = observed.sources.get(name)
-    if not data or child is None or not kinds.is_owned(child, observed.uid):
-        return {}
-    return {file: text for file, text in data.items() if text is not None}
+    return {file: text for file, text in (observed.sources.get(name) or {}).items() if text is not None}
 
 
 def _config_maps(model: GuidedModel, revisions: Iterable[revision.Revision]) -> Iterator[Object]:
@@ -197,7 +193,7 @@ def _config_maps(model: GuidedModel, revisions: Iterable[revision.Revision]) -> 
 def _unwanted(observed: Observed, children: tuple[Object, ...]) -> Iterator[tuple[Kind, str]]:
     """Find what stands around the pods although the spec no longer asks for it."""
     wanted = {(child["kind"], child["metadata"]["name"]) for child in children}
-    for kind in kinds.WATCHED:
+    for kind in kinds.CHILDREN:
         for name, child in observed.children.get(kind.name, {}).items() if kind.pruned else ():
             if (kind.name, name) not in wanted and kinds.is_owned(child, observed.uid):
                 yield kind, name

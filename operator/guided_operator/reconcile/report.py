@@ -17,10 +17,11 @@ from guided_operator.kube import kinds
 from guided_operator.kube.api_errors import ObjectNotFound
 from guided_operator.kube.apiserver import Api
 from guided_operator.kube.pod_view import leaders, ready_replicas
-from guided_operator.reconcile import event_recorder, tally
+from guided_operator.reconcile import tally
 from guided_operator.reconcile.conditions.chains import decide
 from guided_operator.reconcile.conditions.finding import Finding
 from guided_operator.reconcile.conditions.inputs import Situation
+from guided_operator.reconcile.event_recorder import Warn, record
 
 Object = dict[str, Any]
 logger = logging.getLogger(__name__)
@@ -29,8 +30,10 @@ _NOT_ASYNC: Final = "vLLM schedules synchronously with the settings that these p
 _COMPONENTS: Final = ("vllm", "guidedmodel", *DISTRIBUTIONS)
 
 
-async def report(api: Api, situation: Situation, now: dt.datetime) -> Object | None:
-    """Write the status if it differs from the one seen; return the GuidedModel if it was written.
+async def report(api: Api, warn: Warn, situation: Situation, now: dt.datetime) -> Object | None:
+    """Write the status if it differs from the one seen, and warn of what is new in it.
+
+    Returns the GuidedModel if it was written.
 
     Raises
     ------
@@ -42,17 +45,6 @@ async def report(api: Api, situation: Situation, now: dt.datetime) -> Object | N
     status = to_object(made)
     if status == seen:
         return None
-    before = _seen_conditions(situation.observed.model)
-    await event_recorder.record(api, situation.observed, before, made.conditions, now)
-    model = situation.plan.model
-    asked = model.spec.speculative if model is not None else None
-    # With another revision, what the status has is of pods that may have had a fixed number.
-    is_by_load = asked is not None and asked.by_load and not situation.plan.problems
-    if is_by_load and seen.get("revision") == status["revision"]:
-        drafts = tuple(
-            (one.get("speculation") or {}).get("numTokens", {}).get("max") for one in (seen, status)
-        )
-        await event_recorder.record_draft_tokens(api, situation.observed, drafts, now)
     key = situation.observed.key
     # One operation for the whole: what the operator no longer says goes. The uid keeps it from a namesake.
     patch = [
@@ -60,10 +52,13 @@ async def report(api: Api, situation: Situation, now: dt.datetime) -> Object | N
         {"op": "add", "path": "/status", "value": status},
     ]
     try:
-        return await api.patch(kinds.model_path(key.namespace, key.name, "status"), patch, kind="json")
+        written = await api.patch(kinds.model_path(key.namespace, key.name, "status"), patch, kind="json")
     except ObjectNotFound:
         logger.info("the GuidedModel was deleted before its status was written")
         return None
+    model = situation.observed.model
+    record(warn, model, _seen_conditions(model), made.conditions)
+    return written
 
 
 def to_object(status: GuidedModelStatus) -> Object:

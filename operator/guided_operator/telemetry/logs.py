@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from opentelemetry import trace
 
-from guided_operator.kube.queue import Key
+from guided_operator.kube.key import Key
 
 LogFormat = Literal["text", "json"]
 

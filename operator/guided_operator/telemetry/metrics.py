@@ -21,7 +21,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from guided_contract import tasks
-from guided_operator.kube.queue import Key
+from guided_operator.kube.key import Key
 from guided_operator.telemetry.replicas import ReplicaCounts
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"

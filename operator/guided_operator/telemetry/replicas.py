@@ -7,7 +7,7 @@ from typing import Final
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from guided_operator.kube.queue import Key
+from guided_operator.kube.key import Key
 
 # Not `namespace`: a scrape gives that label the operator's own.
 _LABELS: Final = ("model_namespace", "model")

@@ -16,7 +16,7 @@ from typing import Final
 from opentelemetry import trace
 from opentelemetry.trace import Span, Status, StatusCode
 
-from guided_operator.kube.queue import Key
+from guided_operator.kube.key import Key
 
 SCHEMA_URL: Final = "https://opentelemetry.io/schemas/1.40.0"
 SERVICE: Final = "guidedmodel-operator"

@@ -3,28 +3,25 @@
 An API server gives each object a name, a namespace, a uid and a version; all else may be anything here.
 """
 
-import asyncio
 from typing import Any, Final
 
 import msgspec
 
 from guided_contract import names
 from guided_operator.kube import kinds
-from guided_operator.kube.queue import Key
-from guided_operator.kube.reflector import Reflector
-from guided_operator.kube.store import Store
+from guided_operator.kube.key import Key
+from guided_operator.watch.cache import Cache
 from support.fuzz import mutation
 from support.fuzz.target import Target
-from support.memory_api import MemoryApi
 
 Object = dict[str, Any]
 _KINDS: Final = (*kinds.WATCHED, kinds.MODEL)
+_KEY: Final = Key("ns", "m")
 
 
 def target() -> Target:
     """Return the target."""
-    loop = asyncio.new_event_loop()
-    return Target(seeds(), mutation.either(mutation.json_value), lambda data: _run(loop, data), loop.close)
+    return Target(seeds(), mutation.either(mutation.json_value), _run)
 
 
 def seeds() -> list[bytes]:
@@ -52,7 +49,7 @@ def seeds() -> list[bytes]:
     ]
 
 
-def _run(loop: asyncio.AbstractEventLoop, data: bytes) -> None:
+def _run(data: bytes) -> None:
     try:
         read = msgspec.json.decode(data)
         kind, item = _KINDS[read["kind"] % len(_KINDS)], read["object"]
@@ -60,20 +57,20 @@ def _run(loop: asyncio.AbstractEventLoop, data: bytes) -> None:
         item["metadata"] = {**item["metadata"], **given}
     except (KeyError, TypeError, ValueError, RecursionError):
         return  # no object that an API server would send
-    loop.run_until_complete(_watch(kind, item))
+    _watch(kind, item)
 
 
-async def _watch(kind: kinds.Kind, item: Object) -> None:
-    store, rung = Store(), list[Key]()
-    reflector = Reflector(MemoryApi(), kind, store, rung.append)
+def _watch(kind: kinds.Kind, item: Object) -> None:
+    woken = list[Key]()
+    cache = Cache(woken.append)
     for event, each in (("ADDED", item), ("ADDED", _honest()), ("MODIFIED", item), ("DELETED", item)):
-        reflector._take({"type": event, "object": each})
-        belongings = store.keys()
-        for key in belongings:
-            assert all(store.items(key, kind).values())
-    assert _honest()["metadata"]["name"] in store.items(Key("ns", "m"), kind) or kind is kinds.MODEL
-    assert not reflector.unreadable
-    assert Key("ns", "m") in rung or kind is kinds.MODEL
+        cache.take(kind, event, each)
+    if kind is kinds.MODEL:
+        assert Key("ns", "good") in cache.models()
+    else:
+        assert "good" in cache.items(_KEY, kind)
+        assert _KEY in woken
+    assert not any(cache.unreadable().values())
 
 
 def _honest() -> Object:

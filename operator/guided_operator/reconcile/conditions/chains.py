@@ -17,7 +17,6 @@ from guided_operator.reconcile.conditions.guided_decoding import GUIDED_DECODING
 from guided_operator.reconcile.conditions.inputs import Situation
 from guided_operator.reconcile.conditions.pod_trouble import refusal
 from guided_operator.reconcile.conditions.progress_deadline import OVERDUE
-from guided_operator.watch.informers import OTHERS
 
 
 def decide(situation: Situation) -> dict[str, Finding]:
@@ -52,8 +51,7 @@ def _child_faulty(situation: Situation) -> Finding | None:
 
 def _kind_unseen(situation: Situation) -> Finding | None:
     used = {kinds.POD, *(kind for kind in situation.planned if not kind.auxiliary)}
-    others = [OTHERS] if situation.observed.sources else []
-    return unseen(situation, [*others, *(kind.name for kind in used)])
+    return unseen(situation, [kind.name for kind in used])
 
 
 def _api_absent(situation: Situation) -> Finding | None:
