@@ -181,7 +181,7 @@ bench-grammar: $(SETUP)  ## how long a grammar takes to be prepared, cold and ca
 	@PYTHONPATH=tools:benchmarks:tests $(PY) -m grammarbench
 
 .PHONY: bench-operator
-bench-operator: $(SETUP)  ## the operator with 100, 1,000 and 5,000 GuidedModels (N=, REPS=, IDLE=, CHANGE=, RATE=, REVISIONS=, FOREIGN=, STORM=, CORES=, OUT=)
+bench-operator: $(SETUP)  ## the operator with 500 GuidedModels (N=, REPS=, IDLE=, CHANGE=, RATE=, REVISIONS=, FOREIGN=, STORM=, CORES=, OUT=)
 	@PYTHONPATH=tools:benchmarks:tests $(PY) -m operatorbench
 
 # tests/support/v2cpu does nothing unless VLLM_USE_V2_MODEL_RUNNER=1.

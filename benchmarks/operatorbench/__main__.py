@@ -14,8 +14,8 @@ from operatorbench.run import Wanted, measure
 
 _IDLE_S = 200.0  # longer than the longest pause between two looks at a ready pod's page
 _CHANGE_S = 30.0
-_CHANGED_COUNT = 1000
-_RATE = "50"  # the bar's
+_CHANGED_COUNT = 500
+_RATE = "5"  # the bar's
 
 
 def main() -> int:
@@ -48,7 +48,7 @@ def main() -> int:
 
 def _plan() -> list[Wanted]:
     """Return the runs in the order in which they are done."""
-    counts = [int(each) for each in (os.environ.get("N") or "100,1000,5000").split(",")]
+    counts = [int(each) for each in (os.environ.get("N") or "500").split(",")]
     idle_s = float(os.environ.get("IDLE") or _IDLE_S)
     change_s = float(os.environ.get("CHANGE") or _CHANGE_S)
     revisions, foreign = (

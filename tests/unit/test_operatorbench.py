@@ -13,28 +13,28 @@ MIB = 1 << 20
 
 def run(**found: object) -> Run:
     converged = Converged(
-        1.0, 2.0, 0.5, {"operator": 3.0, "API server": 1, "etcd": 1, "player": 1}, 300 * MIB, {}
+        1.0, 2.0, 0.5, {"operator": 3.0, "API server": 1, "etcd": 1, "player": 1}, 150 * MIB, {}
     )
     changed = Changed(1.0, 20, 0, 0.1, 0.2, 0.3, 21.0, {"operator": 0.5}, {})
-    restarted = Restarted(1.0, 380 * MIB, {"list guidedmodels": 1}, 0)
+    restarted = Restarted(1.0, 230 * MIB, {"list guidedmodels": 1}, 0)
     return Run(
-        5000, "here", converged, changes=[changed], restarted=restarted, revisions=6, foreign=500, **found
+        500, "here", converged, changes=[changed], restarted=restarted, revisions=6, foreign=500, **found
     )
 
 
 def test_memory_counts_whenever_it_was_highest_and_a_storm_may_cost_no_write(tmp_path: Path) -> None:
-    calm = Storm(30.0, refused=90, status_writes=0, events=0, back_s=4.0, peak_bytes=390 * MIB)
-    loud = Storm(30.0, refused=90, status_writes=5000, events=1, back_s=4.0, peak_bytes=410 * MIB)
+    calm = Storm(30.0, refused=90, status_writes=0, events=0, back_s=4.0, peak_bytes=240 * MIB)
+    loud = Storm(30.0, refused=90, status_writes=500, events=1, back_s=4.0, peak_bytes=260 * MIB)
     records.save(tmp_path / "r.json", [run(storm=calm)])
     judged = {bar.asks: bar.met for bar in bars.bars(records.load(tmp_path / "r.json"))}
-    assert judged["5,000 models: memory at most 400 MiB"]
-    assert judged["5,000 models, 403 for 30 s: no status write, no event"]
+    assert judged["500 models: memory at most 256 MiB"]
+    assert judged["500 models, 403 for 30 s: no status write, no event"]
     assert [bar.asks for bar in bars.bars([run(storm=loud)]) if not bar.met] == [
-        "5,000 models: memory at most 400 MiB",
-        "5,000 models, 403 for 30 s: no status write, no event",
+        "500 models: memory at most 256 MiB",
+        "500 models, 403 for 30 s: no status write, no event",
     ]
     told = "\n".join(bars.report([run(storm=calm)]))
-    assert "| 5,000 | 6 | 500 |  | 1.0 | 380 | 1 | 390 | 4.0 |" in told
+    assert "| 500 | 6 | 500 |  | 1.0 | 230 | 1 | 240 | 4.0 |" in told
     assert "| 0 of 20 | 25.0 | operator 0, in 21 s |" in told
 
 
