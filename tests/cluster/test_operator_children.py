@@ -152,7 +152,6 @@ def test_what_is_refused_beside_the_pods_is_told_and_made_once_it_may_be(
         eventually(lambda: kinds_of(api_server, namespace, kinds) == others, what="the others are made")
         gm = api_server.get("gm", "m", "-n", namespace)
         assert kstatus(gm) == "Current"
-        assert not {"Stalled", "Reconciling"} & set(conditions(api_server, namespace))
         events = [
             (each["type"], each["reason"])
             for each in api_server.get("events", "-n", namespace)["items"]
@@ -182,9 +181,8 @@ def test_several_nodes_are_groups_once_their_api_is_there(
         status = api_server.get("gm", "m", "-n", namespace)["status"]
         assert (status["replicas"], status["readyReplicas"], status["updatedReplicas"]) == (1, 1, 1)
         assert status["selector"] == f"{names.LABEL_NAME}=m,{names.LABEL_NODE}=0"
-        pods = status["pods"]["worst"]
-        assert [pod["name"] for pod in pods] == ["m-nodes-0", "m-nodes-0-1"]
-        assert all(pod["ranks"]["total"] for pod in pods), "ranks of all pods"
+        pods = {each["metadata"]["name"] for each in items(api_server, namespace, "pods")}
+        assert pods == {"m-nodes-0", "m-nodes-0-1"}
         service = api_server.get("service", "m-nodes", "-n", namespace)["spec"]
         assert service["clusterIP"] == "None"
         assert kinds_of(api_server, namespace) == {"PodDisruptionBudget", "NetworkPolicy"}
@@ -213,7 +211,6 @@ def test_several_nodes_are_groups_once_their_api_is_there(
         api_server.apply(changed)
         stuck = await_condition(api_server, namespace, "Progressing", "False", "ProgressDeadlineExceeded")
         assert stuck["message"].startswith("0 of 4 pods are ready")
-        assert conditions(api_server, namespace)["Stalled"]["reason"] == "ProgressDeadlineExceeded"
         kubelet.ready = True
         await_condition(api_server, namespace, "Progressing", "False", "Complete")
         api_server.kubectl("delete", "gm/m", "-n", namespace)

@@ -102,10 +102,9 @@ def reported(pod: Pod, speculative: Any = SPECULATIVE) -> Any:
 
 def test_status_tells_how_the_engine_speculates(pod: Pod) -> None:
     ask(pod, TOPICS[0], **GUIDED)
-    pod.wait(lambda: reported(pod).get("acceptedRate"))
+    pod.wait(lambda: "numTokens" in reported(pod))
     found = reported(pod)
     assert (found["method"], found["async"], found["fallback"]) == ("draft_model", True, "")
-    assert found.keys() >= {"numTokens", "forbiddenRate"}
 
 
 def test_status_tells_how_many_tokens_are_drafted_now(pod: Pod) -> None:
@@ -160,7 +159,7 @@ def test_status_says_why_a_cpu_looks_up_prompts_synchronously() -> None:
                 timeout=120,
             )
             prompt = f"{json.dumps(person(answer))}\n{prompt}"
-        pod.wait(lambda: reported(pod, speculative).get("acceptedRate") is not None)
+        pod.wait(lambda: "numTokens" in reported(pod, speculative))
         found = reported(pod, speculative)
         said, _, words = found["fallback"].partition(": ")
         assert (found["method"], found["async"], said) == ("ngram", False, "vLLM says")

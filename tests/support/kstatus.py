@@ -1,6 +1,6 @@
 """What kstatus, and so Flux and kpt, makes of an object of a kind that it does not know.
 
-Its rules in their order (kubernetes-sigs/cli-utils, pkg/kstatus); newer releases look at Ready in the end.
+Its rules in their order (fluxcd/cli-utils, pkg/kstatus; Flux and Helm 4).
 """
 
 from typing import Any

@@ -34,10 +34,6 @@ class Served:
         """Return a condition of the resource."""
         return next(dict(one) for one in self.status()["conditions"] if one["type"] == name)
 
-    def grammars(self) -> dict[str, str]:
-        """Return the state of each named grammar, by the resource's status."""
-        return {one["name"]: one["state"] for one in self.status()["grammars"]["worst"]}
-
     def restarts(self) -> dict[str, int]:
         """Return how often each container of the pod was restarted."""
         pod = self.kubectl.get(f"pod/{self.pod}", OF)["status"]

@@ -111,7 +111,7 @@ async def test_a_refused_auxiliary_keeps_no_other_child_and_no_condition(
     assert condition.message == f"{kind.name} m: {QUOTA}"
     assert well.pop("AuxiliaryResourcesReady").status == "True"
     assert found == well
-    assert (found["Ready"].status, "Stalled" in found, "Reconciling" in found) == ("True", False, False)
+    assert found["Ready"].status == "True"
 
 
 @pytest.mark.parametrize("kind", AUXILIARIES, ids=lambda kind: kind.name)
@@ -141,7 +141,7 @@ async def test_pods_are_not_made_without_what_they_need_and_all_else_is(kind: Ki
     outcome = await settle(api, raw)
     assert made(api) == {each for each in asked(raw) if each[0] not in (kind.name, "Deployment")}
     found = decide(dataclasses.replace(serving(raw=raw), outcome=outcome))
-    for condition in ("Ready", "Progressing", "Stalled"):
+    for condition in ("Ready", "Progressing"):
         assert found[condition].reason == "Forbidden"
         assert found[condition].message.startswith(f"{kind.name} m")
     assert found["AuxiliaryResourcesReady"].status == "True"
@@ -192,7 +192,6 @@ def test_a_kind_beside_the_pods_that_cannot_be_seen_is_no_word_on_them() -> None
     blind = {kinds.POD_MONITOR.name: "no right", kinds.WORKER_SET.name: "not asked for"}
     found = decide(dataclasses.replace(told, observed=dataclasses.replace(told.observed, blind=blind)))
     assert found["Ready"].status == "True"
-    assert "Stalled" not in found
     auxiliary = found["AuxiliaryResourcesReady"]
     assert (auxiliary.status, auxiliary.reason) == ("Unknown", "Forbidden")
     assert auxiliary.message == "the operator cannot see PodMonitors: no right"

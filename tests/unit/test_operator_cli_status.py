@@ -19,7 +19,7 @@ OPERATOR = ROOT / "operator/guided_operator"
 NOW = dt.datetime(2026, 11, 21, 12, 0, tzinfo=dt.UTC)
 REASON = re.compile(r"[A-Z][A-Za-z]+")
 # What makes a condition's reason, and which of its arguments that is.
-MAKERS = {"Finding": 1, "Trouble": 0, "Fault": 0, "told": 1}
+MAKERS = {"Finding": 1, "Fault": 0}
 STATES = {"True", "False", "Unknown"}
 CONTAINERS = {"Error", "OOMKilled"}  # what the kubelet says of a container, which is looked for
 
@@ -171,7 +171,7 @@ def test_the_readme_shows_what_is_printed() -> None:
 @pytest.mark.parametrize(
     ("given", "steps"),
     [
-        ([("Ready", "True", "PodsReady"), ("Telemetry", "True", "Configured")], []),
+        ([("Ready", "True", "PodsReady"), ("Compatible", "True", "Supported")], []),
         (
             [("Ready", "True", "PodsReady"), ("AuxiliaryResourcesReady", "False", "APIMissing")],
             [advice.REASONS["APIMissing"]],

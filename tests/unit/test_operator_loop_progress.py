@@ -88,4 +88,3 @@ def test_a_deployment_is_left_to_its_controller() -> None:
 def test_what_is_said_of_it() -> None:
     stuck = dataclasses.replace(World().situation(2), overdue=True)
     assert reason(stuck, "Progressing") == ("False", OVERDUE)
-    assert reason(stuck, "Stalled") == ("True", OVERDUE)

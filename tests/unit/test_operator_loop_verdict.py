@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from guided_contract import status, wire
+from guided_contract import status
 from guided_operator.reconcile.apply import Fault, Outcome
-from guided_operator.reconcile.conditions.chains import decide
 from guided_operator.reconcile.conditions.inputs import Situation
 from guided_operator.reconcile.observe import Observed
 from guided_operator.reconcile.report import make_status, report, to_object
@@ -143,13 +142,6 @@ def test_silent_sidecar_of_a_ready_pod_is_told() -> None:
     )
 
 
-def test_telemetry() -> None:
-    assert "Telemetry" not in decide(serving())
-    assert "Telemetry" not in decide(serving(raw=model(telemetry={})))
-    traced = model(telemetry={"endpoint": "http://collector:4318"})
-    assert reason(serving(raw=traced), "Telemetry") == ("True", "Configured")
-
-
 def test_transition_time_stays_while_the_status_stays() -> None:
     first = to_object(make_status(serving(pod("a", NEW, ready=False)), NOW))
     later = NOW + dt.timedelta(hours=1)
@@ -167,42 +159,6 @@ def test_counts_and_selector() -> None:
     assert (told.replicas, told.ready_replicas, told.updated_replicas) == (3, 2, 2)
     assert told.selector == "guidedmodel.io/name=m"
     assert told.observed_generation == 3
-
-
-def test_hostile_page_is_cut_to_what_the_crd_takes() -> None:
-    patches = [wire.Patch(name="p" * 500, state="Failed", reason="r" * 5000) for _ in range(100)]
-    ranks = [status.RankStatus(rank=rank, state="Missing", desyncs=-5) for rank in (-1, 0, 0, 1)] * 100
-    failure = status.Failure(code="c" * 500, message="m" * 5000, time="")
-    found = serving(
-        pod("a", NEW),
-        ready=False,
-        reason="r" * 999,
-        message="m" * 99999,
-        patches=patches,
-        ranks=ranks,
-        last_failure=failure,
-        versions={"vllm": "v" * 999, "xgrammar": "x" * 999, "unheard-of": "1"},
-        grammar_workers=status.WorkersStatus(ready=-3, restarts=-1),
-    )
-    told = make_status(found, NOW)
-    assert [each.name for each in told.resolved.components] == ["vllm", "xgrammar"]
-    assert told.resolved.components[0].version.endswith("v…")
-    assert [(rank.rank, rank.desyncs) for rank in told.ranks.worst] == [(0, 0), (1, 0)]
-    assert told.pods.worst[0].grammar_workers.ready == 0
-    assert told.patches.failed == len(told.patches.worst) == 1
-
-
-def test_worst_state_of_a_patch_counts() -> None:
-    observed = serving(pod("a", NEW), pod("b", NEW), raw=model(replicas=2)).observed
-    pages = {
-        "uid-a": Page(
-            status.PodStatus(ready=True, patches=[wire.Patch(name="x", state="Failed", reason="y")])
-        ),
-        "uid-b": Page(status.PodStatus(ready=True, patches=[wire.Patch(name="x", state="Applied")])),
-    }
-    told = make_status(situation(dataclasses.replace(observed, pages=pages)), NOW).patches
-    assert (told.applied, told.failed) == (0, 1)
-    assert [(one.state, one.reason) for one in told.worst] == [("Failed", "y")]
 
 
 async def test_unchanged_status_is_not_written() -> None:

@@ -1,17 +1,18 @@
-"""What the status says of pods: which container failed, and which pods there are."""
+"""What the conditions say of pods: which pod, which of its containers, and why."""
 
 import dataclasses
-import datetime as dt
 
+import msgspec
 import pytest
 
+from guided_contract.status import Failure, PodStatus
 from guided_operator.kube.pod_view import ContainerView
 from guided_operator.reconcile.conditions.chains import decide
-from guided_operator.reconcile.report import make_status
+from guided_operator.reconcile.conditions.inputs import Situation
+from guided_operator.watch.sidecar_status import Page
 from support.observed import model, pod, revision_of, serving, situation
 
 NEW = revision_of()
-NOW = dt.datetime(2026, 11, 25, 12, tzinfo=dt.UTC)
 OLD = "0ld0ld0ld0"
 
 
@@ -38,28 +39,48 @@ def lasting(name: str, restarts: int = 0, code: int | None = None, why: str = ""
 )
 def test_pod_names_the_container_that_failed(containers: tuple[ContainerView, ...], failed: str) -> None:
     found = serving(pod("a", NEW, ready=False, containers=containers))
-    [told] = make_status(found, NOW).pods.worst
-    assert told.container == failed
-    ready = decide(found)["Ready"]
-    assert ready.message.startswith(f"pod a: container {failed}")
-    assert told.reason == ready.reason
+    assert decide(found)["Ready"].message.startswith(f"pod a: container {failed}")
 
 
-def test_reason_of_the_whole_pod_names_no_container() -> None:
-    found = serving(pod("a", NEW, ready=False, unschedulable="no GPU left"))
-    [told] = make_status(found, NOW).pods.worst
-    assert (told.reason, told.container) == ("Unschedulable", "")
+def paged(**pages: PodStatus) -> Situation:
+    """Return the situation of a model whose pods have these pages, and are as ready as they say."""
+    raw = model(replicas=len(pages))
+    pods = [pod(name, revision_of(raw), ready=page.ready) for name, page in pages.items()]
+    found = serving(*pods, raw=raw)
+    read = {f"uid-{name}": Page(page) for name, page in pages.items()}
+    return situation(dataclasses.replace(found.observed, pages=read))
+
+
+def test_a_pod_that_only_starts_does_not_hide_one_that_is_stuck() -> None:
+    starting = PodStatus(ready=False, reason="RanksMissing", message="2 of 2 ranks are not connected: 0, 1")
+    stuck = PodStatus(ready=False, reason="EngineStalled", message="no step for 20 s")
+    found = decide(paged(a=starting, b=stuck, c=PodStatus(ready=True)))
+    for name in ("Ready", "GuidedDecoding"):
+        assert (found[name].reason, found[name].message) == ("EngineStalled", "pod b: no step for 20 s")
+
+
+@pytest.mark.parametrize("ready", [True, False])
+def test_a_spent_restart_budget_tells_the_last_failure(*, ready: bool) -> None:
+    failure = Failure(code="grammar_compile_crashed", message="signal 11", time="2026-11-21T12:00:00Z")
+    why = "" if ready else "new grammars are refused"
+    page = PodStatus(
+        ready=ready,
+        reason=why and "GrammarsPending",
+        message=why,
+        exhausted="new grammars are refused",
+        last_failure=failure,
+    )
+    message = decide(paged(a=page))["GuidedDecoding"].message
+    assert message == "pod a: new grammars are refused; last failure: grammar_compile_crashed: signal 11"
+    long_ago = msgspec.structs.replace(page, exhausted="", ready=False, message="x")
+    assert decide(paged(a=long_ago))["GuidedDecoding"].message == "pod a: x"
 
 
 def test_what_is_said_of_pods_is_what_there_is() -> None:
-    """GuidedDecoding speaks of the current revision's pods, and the status lists the others, too."""
-    old = pod("a", OLD)
-    found = serving(old)
     assert (
-        decide(found)["GuidedDecoding"].message
+        decide(serving(pod("a", OLD)))["GuidedDecoding"].message
         == "no pod of the current revision exists yet, 1 of older ones"
     )
-    assert [each.name for each in make_status(found, NOW).pods.worst] == ["a"]
     assert decide(serving())["GuidedDecoding"].message == "there are no pods"
 
 

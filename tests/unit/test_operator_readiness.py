@@ -1,15 +1,19 @@
 """Readiness and rollout as they are told: why a model is not ready, and how far a change has got."""
 
 import dataclasses
+import datetime as dt
 from typing import Any
 
 import pytest
 
 from guided_contract import wire
 from guided_operator.kube.pod_view import ContainerView, view
+from guided_operator.reconcile import event_recorder
 from guided_operator.reconcile.apply import Fault, Outcome
 from guided_operator.reconcile.conditions.chains import decide
 from guided_operator.reconcile.conditions.inputs import Situation
+from guided_operator.reconcile.report import make_status, to_object
+from support.kstatus import kstatus
 from support.observed import (
     applied,
     model,
@@ -24,6 +28,7 @@ from support.observed import (
 
 NEW = revision_of()
 OLD = "0ld0ld0ld0"
+NOW = dt.datetime(2026, 11, 25, 12, tzinfo=dt.UTC)
 
 
 def crashed(code: int) -> ContainerView:
@@ -231,27 +236,50 @@ def test_progressing_says_what_a_rollout_of_one_replica_means() -> None:
     assert price not in decide(serving())["Progressing"].message, "a model's first pods replace none"
 
 
-def abnormal(found: Situation) -> dict[str, str]:
-    """Return the conditions that are there only while they hold, with their reasons."""
-    findings = decide(found)
-    assert all(findings[name].status == "True" for name in ("Reconciling", "Stalled") if name in findings)
-    return {name: findings[name].reason for name in ("Reconciling", "Stalled") if name in findings}
-
-
-def test_reconciling_and_stalled_are_there_only_while_they_hold() -> None:
-    assert abnormal(serving(pod("a", NEW))) == {}
-    assert abnormal(serving(pod("a", NEW, ready=False))) == {"Reconciling": "RollingOut"}
-    assert abnormal(serving(raw=model(replicas=0))) == {}
-    assert abnormal(serving(pod("a", OLD), raw=model(rollout={"paused": True}))) == {"Reconciling": "Paused"}
+def overdue() -> Situation:
     deadline = {"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded"}
     late = {"observedGeneration": 1, "conditions": [deadline]}
-    stuck = with_deployment(serving(pod("a", NEW, ready=False)), status=late)
-    assert abnormal(stuck) == {"Stalled": "ProgressDeadlineExceeded"}
+    return with_deployment(serving(pod("a", NEW, ready=False)), status=late)
+
+
+def refused() -> Situation:
     invalid = model()
     invalid["spec"]["engine"]["image"] = "vllm/vllm-openai:v0.1.0"
-    assert abnormal(situation(seen(invalid))) == {"Stalled": "Incompatible"}
-    conflict = Outcome((Fault("NameConflict", "Service m exists"),))
-    assert abnormal(dataclasses.replace(serving(), outcome=conflict)) == {"Stalled": "NameConflict"}
+    return situation(seen(invalid))
+
+
+def conflicting() -> Situation:
+    return dataclasses.replace(serving(), outcome=Outcome((Fault("NameConflict", "Service m exists"),)))
+
+
+def blind() -> Situation:
+    found = serving(pod("a", NEW))
+    return dataclasses.replace(found, observed=dataclasses.replace(found.observed, blind={"Pod": "no right"}))
+
+
+PAUSED = model(rollout={"paused": True})
+
+
+@pytest.mark.parametrize(
+    ("found", "waits_for", "warning"),
+    [
+        pytest.param(serving(pod("a", NEW)), "Current", [], id="ready"),
+        pytest.param(serving(pod("a", NEW, ready=False)), "InProgress", [], id="starting"),
+        pytest.param(serving(raw=model(replicas=0)), "InProgress", [], id="scaled to zero"),
+        pytest.param(serving(pod("a", OLD), raw=PAUSED), "InProgress", [], id="paused"),
+        pytest.param(overdue(), "InProgress", ["ProgressDeadlineExceeded"], id="overdue"),
+        pytest.param(refused(), "InProgress", ["Incompatible"], id="a spec that cannot be run"),
+        pytest.param(conflicting(), "InProgress", ["NameConflict"], id="a child that is refused"),
+        pytest.param(blind(), "InProgress", [], id="what a metric says once for all models"),
+    ],
+)
+def test_gitops_tools_wait_for_ready_and_an_event_says_that_waiting_does_not_help(
+    found: Situation, waits_for: str, warning: list[str]
+) -> None:
+    status, warned = make_status(found, NOW), list[str]()
+    assert kstatus({**found.observed.model, "status": to_object(status)}) == waits_for
+    event_recorder.record(lambda _model, why, _message: warned.append(why), {}, {}, status.conditions)
+    assert warned == warning
 
 
 def test_rollback_and_pause_are_told_as_such() -> None:

@@ -166,7 +166,7 @@ def test_status_goes_on_with_what_runs_while_an_edit_is_refused(spec: Object) ->
     refused = situation(dataclasses.replace(observed, model=edit), REFUSED)
     after = make_status(refused, NOW)
     assert before.revision == runs != refused.plan.revision
-    assert {each.name: each.version for each in before.resolved.components}["vllm"] == "0.32.0"
+    assert before.resolved.versions == {"vllm": "0.32.0"}
     assert (after.revision, after.resolved, after.updated_replicas) == (
         before.revision,
         before.resolved,

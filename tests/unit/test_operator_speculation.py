@@ -66,37 +66,6 @@ def test_what_is_less_than_asked_for_is_said(speculative: dict[str, Any], *, say
     assert bool(found["fallback"]) is says
 
 
-@pytest.mark.parametrize(
-    ("drafts", "rate"),
-    [([], None), ([(0, 0)], None), ([(200, 3)], 2), ([(100, 40), (300, 0)], 10), ([(-5, 7), (2, 9)], 100)],
-)
-def test_the_share_of_forbidden_drafts_is_of_all_pods(
-    drafts: list[tuple[int, int]], rate: int | None
-) -> None:
-    """A page is untrusted: whatever it counts, the share is one."""
-    pages = [PodStatus(ready=True, drafts=DraftsStatus(proposed=made, forbidden=no)) for made, no in drafts]
-    assert reported(*pages, speculative=DRAFT).get("forbiddenRate") == rate
-
-
-@pytest.mark.parametrize(
-    ("drafts", "rate"),
-    [
-        ([(0, 0, 0)], None),
-        ([(20, 0, 20)], None),
-        ([(100, 30, 40), (100, 30, 60)], 60),
-        ([(10, 99, -5)], 100),
-    ],
-)
-def test_the_share_of_accepted_drafts_is_of_those_that_grammars_allow(
-    drafts: list[tuple[int, int, int]], rate: int | None
-) -> None:
-    pages = [
-        PodStatus(ready=True, drafts=DraftsStatus(proposed=made, accepted=taken, forbidden=no))
-        for made, taken, no in drafts
-    ]
-    assert reported(*pages, speculative=DRAFT).get("acceptedRate") == rate
-
-
 def test_method_and_tokens_are_what_the_pods_run_with_now() -> None:
     told = (
         SpeculationStatus(),  # has not started

@@ -49,60 +49,22 @@ def test_a_page_says_whether_all_ranks_have_made_a_factory_and_what_ended_for_it
     ]
 
 
-def reported(*pages: PodStatus, names: tuple[str, ...] = ("ban", "dry"), **of_pods: Any) -> dict[str, Any]:
+def reported(*pages: PodStatus) -> dict[str, Any]:
     """Return what a model's status says, whose pods have these pages."""
-    raw = model(logitsProcessors=[{"name": name, "factory": "a.b:C"} for name in names])
-    pods = tuple(pod(f"p{number}", revision_of(raw), **of_pods) for number in range(len(pages)))
+    raw = model(logitsProcessors=[{"name": name, "factory": "a.b:C"} for name in ("ban", "dry")])
+    pods = tuple(pod(f"p{number}", revision_of(raw)) for number in range(len(pages)))
     read = {one.uid: Page(each) for one, each in zip(pods, pages, strict=True)}
     observed = dataclasses.replace(applied(seen(raw)), pods=pods, pages=read)
     made: dict[str, Any] = make_status(situation(observed), NOW).logits_processors.model_dump()
     return made
 
 
-def test_a_status_sums_over_pods_and_one_that_is_behind_counts() -> None:
-    assert reported(told(2, {"ban": 2}), told(2, {"ban": 1, "dry": 7})) == {
-        "loaded": 2,
-        "pending": 0,
-        "worst": [
-            {"name": "dry", "state": "Loaded", "failures": 7},
-            {"name": "ban", "state": "Loaded", "failures": 3},
-        ],
-    }
-    assert reported(told(2), told(1))["pending"] == 2
+def test_one_pod_that_is_behind_counts() -> None:
+    assert reported(told(2), told(2)) == {"loaded": 2, "pending": 0}
+    assert reported(told(2), told(1)) == {"loaded": 0, "pending": 2}
 
 
-def test_nodes_of_one_replica_tell_of_the_same_sequences() -> None:
-    worst = reported(told(2, {"ban": 2}), told(2, {"ban": 3}), group="g")["worst"]
-    assert worst[0] == {"name": "ban", "state": "Loaded", "failures": 3}
-
-
-def test_what_no_pod_has_told_of_is_pending() -> None:
-    assert reported()["pending"] == reported(PodStatus(ready=True))["pending"] == 2
-
-
-def test_pages_that_lie_are_counted_within_bounds() -> None:
-    lie = PodStatus(
-        ready=True,
-        logits_processors=[
-            ProcessorStatus(name="ban", state="Loaded", failures=(1 << 63) - 1),
-            ProcessorStatus(name="dry", state="Loaded", failures=-5),
-            *(ProcessorStatus(name=f"other-{number}", state="Loaded") for number in range(100)),
-        ],
-    )
-    found = reported(lie, lie)
-    assert found["loaded"] == len(found["worst"]) == 2
-    assert found["worst"][0]["failures"] == (1 << 31) - 1
-    assert found["worst"][1]["failures"] == 0
-
-
-def test_of_many_the_worst_are_listed() -> None:
-    names = tuple(f"p{number:02}" for number in range(16))
-    processors = [
-        ProcessorStatus(name=name, state="Loaded" if number else "Pending", failures=number)
-        for number, name in enumerate(names)
-    ]
-    found = reported(PodStatus(ready=True, logits_processors=processors), names=names)
-    assert (found["loaded"], found["pending"]) == (15, 1)
-    assert [each["name"] for each in found["worst"]] == [
-        *("p00", "p15", "p14", "p13", "p12", "p11", "p10", "p09")
-    ]
+def test_what_no_pod_has_told_of_is_pending_and_what_nobody_asked_for_is_not_counted() -> None:
+    others = [ProcessorStatus(name=f"other-{number}", state="Loaded") for number in range(100)]
+    page = PodStatus(ready=True, logits_processors=others)
+    assert reported() == reported(page) == {"loaded": 0, "pending": 2}

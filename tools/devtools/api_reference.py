@@ -34,9 +34,9 @@ Examples: [manifests/samples](../manifests/samples).
 - What stands beside the pods (PodDisruptionBudget, PodMonitor) has the
   condition `AuxiliaryResourcesReady`: False while one is refused, or its API is not installed. The pods serve
   without it, so it is no part of `Ready`, and `kubectl wait` and GitOps tools do not wait for it.
-- A status has at most {kib} KiB, however many pods and ranks there are. Patches, named grammars, logits
-  processors, pods and ranks are counted, and the worst few are listed; a pod's own
-  [status page](telemetry.md#health) has the others.
+- A status has at most {kib} KiB, and most have 2, however many pods and ranks there are. Named grammars,
+  logits processors and ranks are counted; what is wrong with one of them, or with a pod, is in the message of
+  the condition that is not True. A pod's own [status page](telemetry.md#health) has the rest.
 - Durations are text such as `90s`, `1m30s` or `500ms`; amounts are Kubernetes quantities.
 - In YAML, quote `"On"` and `"Off"`: unquoted they are booleans.
 - A default never changes within an API version, and setting a field to its default is no change

@@ -164,7 +164,7 @@ def text(most: int, *, pattern: str | None = None, least: int = 1) -> StringCons
     pattern
         A regular expression that both Python and the API server (RE2) understand.
     """
-    return StringConstraints(min_length=least, max_length=most, pattern=pattern)
+    return StringConstraints(min_length=least or None, max_length=most, pattern=pattern)
 
 
 ObjectName = Annotated[str, text(253, pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$")]

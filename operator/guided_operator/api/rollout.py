@@ -61,8 +61,8 @@ class Rollout(ApiModel):
     progress_deadline: Annotated[str, Between("10s", "168h")] | None = Field(
         default=None,
         description=(
-            "Time without progress after which a rollout is reported as stuck: Progressing becomes False "
-            "and Stalled True. The operator keeps trying. At least probes.startupTimeout. Default: "
+            "Time without progress after which a rollout is reported as stuck: Progressing becomes False. "
+            "The operator keeps trying. At least probes.startupTimeout. Default: "
             "probes.startupTimeout plus 20 minutes, for pulling a large image."
         ),
     )

@@ -80,8 +80,8 @@ REASONS: Final[Mapping[str, str | None]] = {
     NotReadyReason.PROBE_FAILED: f"see what the engine answered: {_LOGS}; the probe is repeated",
     NotReadyReason.ENGINE_STALLED: "see the engine's log: kubectl logs {pods} -c engine "
     "--tail=50; the engine is restarted after probes.stallTimeout",
-    NotReadyReason.SERVICE_EXHAUSTED: "see the last failure and the sidecar's log for what kills "
-    "workers between compiles; the budget is restored after five minutes without a death",
+    NotReadyReason.SERVICE_EXHAUSTED: "see the last failure in the message, and the sidecar's log for what "
+    "kills workers between compiles; the budget is restored after five minutes without a death",
     NotReadyReason.NOT_READY: "see the sidecar's log: kubectl logs {pods} -c sidecar --tail=50",
     "Desync": "report it with the output of: kubectl logs {pods} --all-containers; "
     "delete the pod to start over",
@@ -89,8 +89,6 @@ REASONS: Final[Mapping[str, str | None]] = {
     f"pods: check NetworkPolicies and service mesh",
     # AuxiliaryResourcesReady, with reasons of Ready
     "Applied": None,
-    # Telemetry
-    "Configured": None,
 }
 
 _UNSEEN: Final = (

@@ -49,23 +49,18 @@ def top() -> None:
     """Serve, check and inspect GuidedModels."""
 
 
-@top.command(short_help="show the state of GuidedModels in the cluster, and what to do next")
-@click.argument("names", nargs=-1, metavar="[NAME]...")
-@click.option("-n", "--namespace", help="namespace; default: the namespace of the context")
-@click.option("-A", "--all-namespaces", is_flag=True, help="GuidedModels in all namespaces")
-@click.option("--context", help="context of the kubeconfig; default: the current context")
-@click.option(
-    "--kubeconfig",
-    type=click.Path(),
-    help="path of the kubeconfig; default: $KUBECONFIG, else ~/.kube/config",
+@top.command(
+    short_help="show the state of GuidedModels in the cluster, and what to do next",
+    context_settings={"ignore_unknown_options": True},
 )
-def status(**options: Any) -> None:
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[NAME]... [OPTION]...")
+def status(arguments: Sequence[str]) -> None:
     """Show the state of GuidedModels in the cluster, and what to do next.
 
-    NAME: names of GuidedModels; default: all in the namespace. Exit status: 0 all are ready, 1 one is not, 2
-    they could not be read.
+    NAME: names of GuidedModels; default: all in the namespace. OPTION: what `kubectl get` takes: -n, -A, -l,
+    --context, --kubeconfig. Exit status: 0 all are ready, 1 one is not, 2 they could not be read.
     """
-    _end_with("status:main", **options)
+    _end_with("status:main", arguments=arguments)
 
 
 def _files(command: Command) -> Command:

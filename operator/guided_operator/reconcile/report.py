@@ -9,9 +9,8 @@ from guided_contract import names
 from guided_contract.backends import DISTRIBUTIONS
 from guided_contract.combinations.row import FALLBACKS, Facts, Row
 from guided_contract.combinations.table import that_hold
-from guided_operator.api.speculation_status import Speculation
 from guided_operator.api.speculative import Speculative
-from guided_operator.api.status import Component, Condition, GuidedModelStatus, Resolved
+from guided_operator.api.status import Condition, GuidedModelStatus, Resolved, Speculation
 from guided_operator.builders import leader_selector
 from guided_operator.kube import kinds
 from guided_operator.kube.api_errors import ObjectNotFound
@@ -27,7 +26,7 @@ Object = dict[str, Any]
 logger = logging.getLogger(__name__)
 
 _NOT_ASYNC: Final = "vLLM schedules synchronously with the settings that these pods were made from"
-_COMPONENTS: Final = ("vllm", "guidedmodel", *DISTRIBUTIONS)
+_VERSIONS: Final = ("vllm", "guidedmodel", *DISTRIBUTIONS)
 
 
 async def report(api: Api, warn: Warn, situation: Situation, now: dt.datetime) -> Object | None:
@@ -69,7 +68,6 @@ def to_object(status: GuidedModelStatus) -> Object:
 def make_status(situation: Situation, now: dt.datetime) -> GuidedModelStatus:
     """Return the status that describes a situation; `now` is wall-clock time, for lastTransitionTime."""
     observed, plan = situation.observed, situation.plan
-    pages = [page for _, page in situation.pages]
     return GuidedModelStatus(
         observed_generation=observed.generation,
         replicas=leaders(situation.live),
@@ -81,10 +79,8 @@ def make_status(situation: Situation, now: dt.datetime) -> GuidedModelStatus:
         conditions=_conditions(decide(situation), _seen_conditions(observed.model), observed.generation, now),
         resolved=_resolved(situation),
         speculation=_speculation(situation),
-        patches=tally.patches(pages),
-        grammars=tally.grammars(situation, pages),
+        grammars=tally.grammars(situation),
         logits_processors=tally.logits_processors(situation),
-        pods=tally.pods(situation),
         ranks=tally.ranks(situation),
     )
 
@@ -128,7 +124,7 @@ def _resolved(situation: Situation) -> Resolved:
     return Resolved(
         image=image,
         model_runner=versions.get("modelRunner", ""),
-        components=[Component(name=name, version=versions[name]) for name in _COMPONENTS if name in versions],
+        versions={name: versions[name] for name in _VERSIONS if name in versions},
     )
 
 
@@ -145,13 +141,10 @@ def _speculation(situation: Situation) -> Speculation | None:
     # Facts are those of the spec, which pods do not have while it is refused.
     rows = () if situation.plan.problems else that_hold(situation.facts or Facts(), *FALLBACKS)
     off = (page.drafts.off for page in pages if page.drafts.off)
-    rates = tally.draft_rates(pages)
     return Speculation(
         method=method,
         num_tokens=tally.tokens_now(pages),
         **{"async": is_async},
-        accepted_rate=rates.accepted,
-        forbidden_rate=rates.forbidden,
         fallback=next(off, "") or _fallback(asked, [*rows], is_async=is_async),
     )
 

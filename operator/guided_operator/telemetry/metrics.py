@@ -3,6 +3,7 @@
 Labels hold reasons, kinds and codes only, so that their number is bounded; replicas.py names each model.
 """
 
+import itertools
 import time
 from collections import Counter as Tally
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -42,20 +43,17 @@ REASONS: Final = (
     "ServerUnavailable",
     "WriteConflict",
 )
-Conditions = tuple[tuple[str, str, str], ...]
 
 
 class ConditionCounts(Collector):
     """How many GuidedModels have which condition, as this replica last reported it."""
 
     def __init__(self) -> None:
-        self._of: dict[Key, Conditions] = {}
-        self._shared: dict[Conditions, Conditions] = {}
+        self._of: dict[Key, list[tuple[str, str, str]]] = {}
 
     def count(self, key: Key, conditions: Iterable[tuple[str, str, str]]) -> None:
         """Note a model's conditions: type, status and reason."""
-        told = tuple(conditions)
-        self._of[key] = self._shared.setdefault(told, told)  # thousands of models say the same
+        self._of[key] = list(conditions)
 
     def forget(self, key: Key) -> None:
         """Note that a model is gone."""
@@ -63,10 +61,7 @@ class ConditionCounts(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yield the number of models by type, status and reason."""
-        tally: Tally[tuple[str, str, str]] = Tally()
-        for told, models in Tally(self._of.values()).items():
-            for condition in told:
-                tally[condition] += models
+        tally = Tally(itertools.chain.from_iterable(self._of.values()))
         family = GaugeMetricFamily(
             "guidedmodel_operator_resources",
             "GuidedModels by condition, as this replica last reported them; a standby has none",

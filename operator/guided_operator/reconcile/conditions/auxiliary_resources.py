@@ -1,17 +1,17 @@
 """The checks of the condition AuxiliaryResourcesReady: what stands beside the pods, which need none of it."""
 
+from dataclasses import replace
 from typing import Final
 
 from guided_operator.kube import kinds
-from guided_operator.reconcile.conditions.children import absent, faulty, unseen
-from guided_operator.reconcile.conditions.finding import Check, Finding
+from guided_operator.reconcile.conditions.checks import Check, absent, faulty, incompatible, unseen
+from guided_operator.reconcile.conditions.finding import Finding
 from guided_operator.reconcile.conditions.inputs import Situation
 
 
 def _none_planned(situation: Situation) -> Finding | None:
-    if situation.plan.problems:
-        return Finding("Unknown", "Incompatible", "the spec cannot be run: see the condition Compatible")
-    return None
+    found = incompatible(situation)
+    return found and replace(found, status="Unknown")
 
 
 def _refused(situation: Situation) -> Finding | None:

@@ -1,6 +1,6 @@
 """The conditions of a GuidedModel: one chain of checks each; a check is named after the problem it finds.
 
-A chain's first check that finds something decides. Where none does, there is no such condition.
+A chain's first check that finds something decides; its last one always does.
 """
 
 from collections.abc import Iterator
@@ -11,18 +11,26 @@ from guided_operator.api.combinations import remarks
 from guided_operator.kube import kinds
 from guided_operator.kube.pod_view import PodView
 from guided_operator.reconcile.conditions.auxiliary_resources import AUXILIARY_RESOURCES
-from guided_operator.reconcile.conditions.children import absent, faulty, unseen
-from guided_operator.reconcile.conditions.finding import Check, Finding, first, reported
-from guided_operator.reconcile.conditions.guided_decoding import GUIDED_DECODING, TELEMETRY
+from guided_operator.reconcile.conditions.checks import (
+    Check,
+    absent,
+    faulty,
+    first,
+    held_back,
+    incompatible,
+    reported,
+    unseen,
+)
+from guided_operator.reconcile.conditions.finding import Finding
+from guided_operator.reconcile.conditions.guided_decoding import GUIDED_DECODING
 from guided_operator.reconcile.conditions.inputs import Situation
 from guided_operator.reconcile.conditions.pod_trouble import refusal
 from guided_operator.reconcile.conditions.progress_deadline import OVERDUE
 
 
 def decide(situation: Situation) -> dict[str, Finding]:
-    """Return the finding of every condition type that there is something to say of."""
-    found = {name: first(checks, situation) for name, checks in _CHAINS.items()}
-    return {name: finding for name, finding in found.items() if finding is not None}
+    """Return the finding of every condition type."""
+    return {name: first(checks, situation) for name, checks in _CHAINS.items()}
 
 
 def _spec_invalid(situation: Situation) -> Finding | None:
@@ -35,14 +43,7 @@ def _vllm_unsupported(situation: Situation) -> Finding | None:
 
 
 def _refused_at_start(situation: Situation) -> Finding | None:
-    found = refusal(situation.current)
-    return Finding("False", found.reason, found.message) if found else None
-
-
-def _incompatible(situation: Situation) -> Finding | None:
-    if situation.plan.problems:
-        return Finding("False", "Incompatible", "the spec cannot be run: see the condition Compatible")
-    return None
+    return refusal(situation.current)
 
 
 def _child_faulty(situation: Situation) -> Finding | None:
@@ -85,8 +86,7 @@ def _pods_ready(situation: Situation) -> Finding | None:
 
 
 def _pods_in_trouble(situation: Situation) -> Finding | None:
-    found = situation.trouble
-    return Finding("False", found.reason, found.message) if found else None
+    return situation.trouble
 
 
 def _plugin_incompatible(situation: Situation) -> Finding | None:
@@ -100,16 +100,12 @@ def _plugin_incompatible(situation: Situation) -> Finding | None:
 
 
 def _pods_waiting(situation: Situation) -> Finding | None:
-    found = situation.waiting
-    return Finding("False", found.reason, found.message) if found else None
+    return situation.waiting
 
 
 def _sidecar_holds_back(situation: Situation) -> Finding | None:
-    for pod, page in _unready(situation):
-        reason = NotReadyReason(page.reason)
-        if not page.ready and reason is not NotReadyReason.NOT_READY:
-            return Finding("False", reason, f"pod {pod.name}: {page.message}")
-    return None
+    found = held_back(_unready(situation))
+    return None if found is None or found.reason == NotReadyReason.NOT_READY else found
 
 
 def _unready(situation: Situation) -> Iterator[tuple[PodView, PodStatus]]:
@@ -157,26 +153,6 @@ def _rolling_out(situation: Situation) -> Finding:
     return Finding("True", "RollingOut", situation.progress + price)
 
 
-def _stuck(check: Check) -> Check:
-    """Return the check that says the same of Stalled: what holds there does not get better by waiting."""
-
-    def stalled(situation: Situation) -> Finding | None:
-        found = check(situation)
-        return found and Finding("True", found.reason, found.message)
-
-    return stalled
-
-
-def _not_there_yet(situation: Situation) -> Finding | None:
-    if first(_CHAINS["Stalled"], situation):
-        return None
-    progressing, ready = (first(_CHAINS[name], situation) for name in ("Progressing", "Ready"))
-    if progressing and progressing.status == "True":
-        return progressing
-    reached = situation.plan.desired == 0 or (ready and ready.status == "True")
-    return Finding("True", ready.reason, ready.message) if ready and not reached else None
-
-
 def _compatible(situation: Situation) -> Finding:
     facts = situation.facts
     return Finding("True", "Supported", "; ".join(remarks(facts)) if facts is not None else "")
@@ -191,7 +167,7 @@ _INTERRUPTION: Final = (
     "; rollout.maxUnavailable lets all old pods stop first, so no pod may serve until a new one "
     "is ready; if there is room for one more pod, maxSurge 1 with maxUnavailable 0 avoids this"
 )
-_BLOCKED: Final[tuple[Check, ...]] = (_incompatible, _child_faulty, _kind_unseen, _api_absent)
+_BLOCKED: Final[tuple[Check, ...]] = (incompatible, _child_faulty, _kind_unseen, _api_absent)
 _CHAINS: Final[dict[str, tuple[Check, ...]]] = {
     "Ready": (
         *_BLOCKED,
@@ -205,7 +181,7 @@ _CHAINS: Final[dict[str, tuple[Check, ...]]] = {
         _rollout_paused,
         _pods_not_ready,
     ),
-    "Available": (_kind_unseen, _some_pod_ready, _incompatible, _none_desired, _no_pod_ready),
+    "Available": (_kind_unseen, _some_pod_ready, incompatible, _none_desired, _no_pod_ready),
     "Progressing": (
         *_BLOCKED,
         _none_desired_nor_left,
@@ -214,11 +190,7 @@ _CHAINS: Final[dict[str, tuple[Check, ...]]] = {
         _rollout_stalled,
         _rolling_out,
     ),
-    # As kstatus reads them, and so GitOps tools: there only while they hold.
-    "Reconciling": (_not_there_yet,),
-    "Stalled": tuple(map(_stuck, (*_BLOCKED, _rollout_stalled))),
     "Compatible": (_spec_invalid, _api_absent, _vllm_unsupported, _refused_at_start, _compatible),
     "GuidedDecoding": GUIDED_DECODING,
-    "Telemetry": TELEMETRY,
     "AuxiliaryResourcesReady": AUXILIARY_RESOURCES,
 }

@@ -1,9 +1,10 @@
-"""The checks of the conditions GuidedDecoding and Telemetry."""
+"""The checks of the condition GuidedDecoding."""
 
 from typing import Final
 
 from guided_contract.status import NotReadyReason, PodStatus
-from guided_operator.reconcile.conditions.finding import Check, Finding, reported
+from guided_operator.reconcile.conditions.checks import Check, held_back, last_failure, reported
+from guided_operator.reconcile.conditions.finding import Finding
 from guided_operator.reconcile.conditions.inputs import Situation
 
 
@@ -24,11 +25,7 @@ def _plugin_inactive(situation: Situation) -> Finding | None:
 
 
 def _sidecar_not_ready(situation: Situation) -> Finding | None:
-    for pod, page in situation.pages:
-        if not page.ready:
-            reason = NotReadyReason(page.reason)
-            return Finding("False", reason, f"pod {pod.name}: {page.message or 'the sidecar is not ready'}")
-    return None
+    return held_back(situation.pages)
 
 
 def _ranks_desynchronized(situation: Situation) -> Finding | None:
@@ -36,7 +33,10 @@ def _ranks_desynchronized(situation: Situation) -> Finding | None:
 
 
 def _service_exhausted(situation: Situation) -> Finding | None:
-    return reported(situation, NotReadyReason.SERVICE_EXHAUSTED, lambda page: page.exhausted)
+    def problem(page: PodStatus) -> str:
+        return page.exhausted + last_failure(page)
+
+    return reported(situation, NotReadyReason.SERVICE_EXHAUSTED, problem)
 
 
 def _grammar_without_text(situation: Situation) -> Finding | None:
@@ -93,12 +93,6 @@ def _scheduler_placed(situation: Situation) -> Finding | None:
     return None
 
 
-def _traces_sent(situation: Situation) -> Finding | None:
-    model = situation.plan.model
-    endpoint = model.spec.telemetry.endpoint if model and model.spec.telemetry else None
-    return Finding("True", "Configured", f"traces go to {endpoint}") if endpoint else None
-
-
 GUIDED_DECODING: Final[tuple[Check, ...]] = (
     _scheduler_placed,
     _plugin_inactive,
@@ -112,4 +106,3 @@ GUIDED_DECODING: Final[tuple[Check, ...]] = (
     _libraries_unmeasured,
     _guided_active,
 )
-TELEMETRY: Final[tuple[Check, ...]] = (_traces_sent,)

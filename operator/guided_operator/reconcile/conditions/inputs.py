@@ -16,7 +16,8 @@ from guided_operator.kube import kinds
 from guided_operator.kube.kinds import Kind
 from guided_operator.kube.pod_view import PodView
 from guided_operator.reconcile.apply import Outcome
-from guided_operator.reconcile.conditions.pod_trouble import Trouble, replica_failure, trouble, waiting
+from guided_operator.reconcile.conditions.finding import Finding
+from guided_operator.reconcile.conditions.pod_trouble import replica_failure, trouble, waiting
 from guided_operator.reconcile.observe import Observed
 from guided_operator.reconcile.plan import Plan, serving
 
@@ -107,12 +108,12 @@ class Situation:
         return self.ready >= self.plan.desired and len(self.live) == len(self.current)
 
     @cached_property
-    def trouble(self) -> Trouble | None:
+    def trouble(self) -> Finding | None:
         """What keeps the current pods, or what makes them, from getting on."""
         return trouble(self.current) or replica_failure(self.workload)
 
     @cached_property
-    def waiting(self) -> Trouble | None:
+    def waiting(self) -> Finding | None:
         """What the current pods wait for, where nothing is wrong yet."""
         return waiting(self.current)
 

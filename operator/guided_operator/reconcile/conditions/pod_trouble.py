@@ -2,53 +2,42 @@
 
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
 from guided_contract import names
 from guided_operator.kube.pod_view import ContainerView, PodView
+from guided_operator.reconcile.conditions.finding import Finding
 
 # A kubelet's or scheduler's message can hold whole stack traces; a condition is read on one screen.
 MAX_MESSAGE_CHARS: Final = 800
 REFUSED: Final = "RefusedAtStart"  # what goes by the model, or the image, and is known only there
 
 
-@dataclass(frozen=True, slots=True)
-class Trouble:
-    """Why a pod is not ready, as a condition's reason and message.
-
-    `container`: the one that it is about, "" if it is the whole pod.
-    """
-
-    reason: str
-    message: str
-    container: str = ""
-
-
-def replica_failure(deployment: dict[str, Any] | None) -> Trouble | None:
+def replica_failure(deployment: dict[str, Any] | None) -> Finding | None:
     """Return why pods cannot even be made (a quota, an admission policy), as the Deployment says."""
     for condition in (deployment or {}).get("status", {}).get("conditions", ()):
         if condition["type"] == "ReplicaFailure" and condition["status"] == "True":
-            return Trouble("PodsRefused", condition.get("message", ""))
+            return Finding("False", "PodsRefused", condition.get("message", ""))
     return None
 
 
-def trouble(pods: Iterable[PodView]) -> Trouble | None:
+def trouble(pods: Iterable[PodView]) -> Finding | None:
     """Return the first thing that keeps one of the pods from being ready and needs a person, or None."""
     return _first(_TROUBLES, pods)
 
 
-def refusal(pods: Iterable[PodView]) -> Trouble | None:
+def refusal(pods: Iterable[PodView]) -> Finding | None:
     """Return what one of the pods' engines refused to start with, whatever else keeps the pods, or None."""
     return _first((_refused,), pods)
 
 
-def waiting(pods: Iterable[PodView]) -> Trouble | None:
+def waiting(pods: Iterable[PodView]) -> Finding | None:
     """Return what one of the pods, in no trouble yet, waits for, or None."""
     return _first(_WAITS, pods)
 
 
-def _first(checks: tuple["Check", ...], pods: Iterable[PodView]) -> Trouble | None:
+def _first(checks: tuple["Check", ...], pods: Iterable[PodView]) -> Finding | None:
     unready = sorted((pod for pod in pods if pod.live and not pod.ready), key=lambda pod: pod.name)
     for check in checks:
         for pod in unready:
@@ -58,11 +47,11 @@ def _first(checks: tuple["Check", ...], pods: Iterable[PodView]) -> Trouble | No
     return None
 
 
-def _unschedulable(pod: PodView) -> Trouble | None:
-    return Trouble("Unschedulable", pod.unschedulable) if pod.unschedulable else None
+def _unschedulable(pod: PodView) -> Finding | None:
+    return Finding("False", "Unschedulable", pod.unschedulable) if pod.unschedulable else None
 
 
-def _image_missing(pod: PodView) -> Trouble | None:
+def _image_missing(pod: PodView) -> Finding | None:
     for container in pod.containers:
         if container.waiting_reason in (
             "ErrImagePull",
@@ -70,30 +59,28 @@ def _image_missing(pod: PodView) -> Trouble | None:
             "InvalidImageName",
             "ErrImageNeverPull",
         ):
-            return Trouble(
+            return Finding(
+                "False",
                 "ImagePullFailed",
                 f"container {container.name}: {container.waiting_message or container.waiting_reason}",
-                container.name,
             )
     return None
 
 
-def _container_unstartable(pod: PodView) -> Trouble | None:
+def _container_unstartable(pod: PodView) -> Finding | None:
     for container in pod.containers:
         if container.waiting_reason in (
             "CreateContainerConfigError",
             "CreateContainerError",
             "RunContainerError",
         ):
-            return Trouble(
-                container.waiting_reason,
-                f"container {container.name}: {container.waiting_message}",
-                container.name,
+            return Finding(
+                "False", container.waiting_reason, f"container {container.name}: {container.waiting_message}"
             )
     return None
 
 
-def _crashed(pod: PodView) -> Trouble | None:
+def _crashed(pod: PodView) -> Finding | None:
     # The one that is down before one that ended some time ago and runs again.
     for container in sorted(pod.containers, key=lambda each: not _is_down(each)):
         if (found := _crash(container)) is not None:
@@ -101,15 +88,15 @@ def _crashed(pod: PodView) -> Trouble | None:
     return None
 
 
-def _refused(pod: PodView) -> Trouble | None:
+def _refused(pod: PodView) -> Finding | None:
     crashes = (crash for crash in map(_crash, pod.containers) if crash is not None)
     return next((crash for crash in crashes if crash.reason == REFUSED), None)
 
 
-def _crash(container: ContainerView) -> Trouble | None:
+def _crash(container: ContainerView) -> Finding | None:
     ended = container.exit_code not in (None, 0)
     if _is_down(container) or (ended and container.restarts > 0):
-        return Trouble(_cause(container), _crash_message(container), container.name)
+        return Finding("False", _cause(container), _crash_message(container))
     return None
 
 
@@ -136,25 +123,25 @@ def _crash_message(container: ContainerView) -> str:
     )
 
 
-def _container_creating(pod: PodView) -> Trouble | None:
+def _container_creating(pod: PodView) -> Finding | None:
     for container in pod.containers:
         if container.waiting_reason == "ContainerCreating":
             # Which of these it is, and what keeps it, is in events alone.
             message = (
                 f"container {container.name} is waiting for its image or volumes: see kubectl describe pod"
             )
-            return Trouble("ContainerCreating", message, container.name)
+            return Finding("False", "ContainerCreating", message)
     return None
 
 
-def _engine_starting(pod: PodView) -> Trouble | None:
+def _engine_starting(pod: PodView) -> Finding | None:
     for container in pod.containers:
         if container.name == names.ENGINE_CONTAINER and container.starting:
-            return Trouble("EngineStarting", "the engine is downloading or loading its model", container.name)
+            return Finding("False", "EngineStarting", "the engine is downloading or loading its model")
     return None
 
 
-Check = Callable[[PodView], Trouble | None]
+Check = Callable[[PodView], Finding | None]
 # What an engine's last words give away, as torch, vLLM and huggingface_hub put it.
 _CAUSES: Final = (
     (
