@@ -258,22 +258,6 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         "not allowed with methods NGram and MTP",
     ),
     "grammars that guess": ({"speculative": {"method": "Grammar", "numTokens": 3}}, "method"),
-    "guesses by batch with several engines": (
-        {"speculative": NGRAM | {"disableAbove": 8}, "parallelism": {"data": 2}},
-        "set parallelism.data to 1",
-    ),
-    "guesses by load with several engines": (
-        {"speculative": NGRAM | {"numTokens": "Auto"}, "parallelism": {"data": 2}},
-        "set a number, or parallelism.data to 1",
-    ),
-    "guesses by load and by batch": (
-        {"speculative": NGRAM | {"numTokens": "Auto", "disableAbove": 8}},
-        "leave disableAbove out",
-    ),
-    "guesses by load, verified by load": (
-        {"speculative": DRAFT | {"method": "Eagle3", "numTokens": "Auto", "verification": "Adaptive"}},
-        "both choose how many drafts are verified",
-    ),
     "a number of guesses, and another": (
         {"speculative": NGRAM | {"maxTokens": 5}},
         "allowed with numTokens Auto alone",
@@ -340,20 +324,9 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"guidedDecoding": {"placement": "Scheduler", "whitespace": "Compact"}},
         "set backend to XGrammar or Guidance",
     ),
-    "processors where no rank runs them": (
-        {
-            "guidedDecoding": {"placement": "Scheduler"},
-            "logitsProcessors": [{"name": "a", "factory": "a.b:C"}],
-        },
-        "not with guidedDecoding.placement Scheduler",
-    ),
     "draft model missing": (
         {"speculative": {"method": "DraftModel", "numTokens": 3}},
         "required for methods DraftModel, Eagle3 and DFlash",
-    ),
-    "draft model behind stages": (
-        {"speculative": DRAFT, "parallelism": {"pipeline": 2}},
-        "no draft model behind pipeline stages",
     ),
     "draft model for ngram": (
         {"speculative": DRAFT | {"method": "NGram"}},
@@ -366,36 +339,6 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "lookup from long to short": (
         {"speculative": NGRAM | {"promptLookup": {"min": 6}}},
         "must not exceed max",
-    ),
-    "sampled ngram": (
-        {"speculative": NGRAM | {"draftSampling": "Probabilistic"}},
-        "NGram has no draft model that could sample",
-    ),
-    "async ngram on a CPU": (
-        {
-            "engine__accelerator": {"type": "None"},
-            "speculative": NGRAM | {"asyncScheduling": "On"},
-        },
-        "use Auto or Off, or another method",
-    ),
-    "adaptive on a CPU": (
-        {"engine__accelerator": {"type": "None"}, "speculative": DRAFT | {"verification": "Adaptive"}},
-        "a CPU has none",
-    ),
-    "adaptive with adapters": (
-        {"lora": {"adapters": [ADAPTER]}, "speculative": DRAFT | {"verification": "Adaptive"}},
-        "or no adapters",
-    ),
-    "adaptive behind stages": (
-        {
-            "parallelism": {"pipeline": 2},
-            "speculative": {"method": "MTP", "numTokens": 1, "verification": "Adaptive"},
-        },
-        "only the last pipeline stage knows",
-    ),
-    "adaptive ngram": (
-        {"speculative": NGRAM | {"verification": "Adaptive"}},
-        "use Fixed, or Block on Model Runner V2",
     ),
     "DFlash without its head": (
         {"speculative": {"method": "DFlash", "numTokens": 7}},

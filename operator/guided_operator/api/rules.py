@@ -11,7 +11,6 @@ from typing import Any, Final
 from guided_contract.backends import BACKENDS
 from guided_operator.api.accelerator import ACCELERATOR_RULES
 from guided_operator.api.base import ApiModel
-from guided_operator.api.combinations import COMBINATION_RULES
 from guided_operator.api.engine import ENGINE_RULES
 from guided_operator.api.logits_processors import LOGITS_PROCESSOR_RULES
 from guided_operator.api.lora import LORA_RULES
@@ -48,7 +47,6 @@ RULES: Final = (
     *ENGINE_RULES,
     *ACCELERATOR_RULES,
     *SPECULATIVE_RULES,
-    *COMBINATION_RULES,
     *LORA_RULES,
     *STORAGE_RULES,
     Rule(

@@ -26,6 +26,11 @@ def check(gm: GuidedModel) -> list[Problem]:
 
     Includes what CEL refuses, for a resource that was stored before its rule existed.
     """
+    return [*_vllm_unsupported(gm), *check_spec(gm)]
+
+
+def check_spec(gm: GuidedModel) -> list[Problem]:
+    """Return every reason but the image, which `guidedmodel run` has no use for."""
     return [problem for find in _CHECKS for problem in find(gm)]
 
 
@@ -106,7 +111,6 @@ def _exceeding(field: str, resources: Resources) -> Iterator[Problem]:
 _CHECKS: Final[tuple[Callable[[GuidedModel], Iterable[Problem]], ...]] = (
     broken_rules,
     arguments.check,
-    _vllm_unsupported,
     _combination_refused,
     _runner_unclear,
     _nothing_to_choose,
