@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from devtools.combinations_page import COMBINATIONS_FILE, combinations_text
+from guided_operator.api.base import BYTES_PATTERN, DURATION_PATTERN
 from guided_operator.api.crd import Schema, schema_of
 from guided_operator.api.rules import RULES
 from guided_operator.api.spec import GuidedModelSpec
@@ -18,6 +19,7 @@ from guided_operator.api.words import WAY_TO_THE_HUB
 from guided_operator.policy import reserved_options, reserved_variables
 from guided_operator.policy.arguments import REPOSITORIES, WITH_REPOSITORIES
 
+_UNITS: Final = {DURATION_PATTERN: "duration", BYTES_PATTERN: "amount"}
 REFERENCE_FILE: Final = Path("docs", "api.md")
 
 _HEAD: Final = """\
@@ -138,10 +140,8 @@ def _type(field: Schema) -> str:
             return f"integer, {bounds[0]} to {bounds[1]}{or_text * (kind == 'quantity')}"
         case "array":
             return f"list, at most {field['maxItems']}"
-        case "string" if "x-kubernetes-validations" in field:
-            [rule] = field["x-kubernetes-validations"]
-            unit = "duration" if rule["rule"].startswith("duration(") else "amount"
-            return f"{unit}, {rule['message'].removeprefix('must be ')}"
+        case "string" if field.get("pattern") in _UNITS:
+            return _UNITS[field["pattern"]]
         case "object" if "additionalProperties" in field:
             return f"map, at most {field['maxProperties']}"
         case kind:

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Final
 
 from pydantic import AfterValidator, Field, WithJsonSchema
 
-from guided_operator.api.base import ApiModel, Between, seconds, text
+from guided_operator.api.base import ApiModel, Duration, between, text
 from guided_operator.api.rule import Rule
 
 _PERCENT: Final = r"^(100|[1-9]?[0-9])%$"
@@ -55,14 +55,15 @@ class Rollout(ApiModel):
         description=(
             "Maximum number of pods that may be not ready during a rollout: a number, or a percentage of "
             "replicas, rounded down. Default: 1, so that a rollout needs no spare GPUs. With replicas 1 "
-            "no pod serves meanwhile: if there is room for a second pod, set maxSurge to 1 and this to 0."
+            "no pod serves meanwhile: if there is room for a second pod, set maxSurge to 1 and this to "
+            "0."
         ),
     )
-    progress_deadline: Annotated[str, Between("10s", "168h")] | None = Field(
+    progress_deadline: Annotated[Duration, between("10s", "168h")] | None = Field(
         default=None,
         description=(
-            "Time without progress after which a rollout is reported as stuck: Progressing becomes False. "
-            "The operator keeps trying. At least probes.startupTimeout. Default: "
+            "Time without progress after which a rollout is reported as stuck: Progressing becomes False; "
+            "probes.startupTimeout to 168h. The operator keeps trying. Default: "
             "probes.startupTimeout plus 20 minutes, for pulling a large image."
         ),
     )
@@ -122,17 +123,5 @@ ROLLOUT_RULES: Final = (
         "!has(self.maxUnavailable) || (self.maxUnavailable != 0 && self.maxUnavailable != '0%') || "
         "(has(self.maxSurge) && self.maxSurge != 0 && self.maxSurge != '0%')",
         lambda rollout: _is_none(rollout.max_unavailable) and _is_none(rollout.max_surge),
-    ),
-    Rule(
-        ("spec",),
-        "rollout.progressDeadline",
-        "must be at least probes.startupTimeout: a pod that is still starting would count as stuck",
-        "!has(self.rollout) || !has(self.rollout.progressDeadline) || "
-        "duration(self.rollout.progressDeadline) >= duration(has(self.probes) && "
-        "has(self.probes.startupTimeout) ? self.probes.startupTimeout : '30m')",
-        lambda spec: (
-            spec.rollout.progress_deadline is not None
-            and seconds(spec.rollout.progress_deadline) < seconds(spec.probes.startup_timeout)
-        ),
     ),
 )

@@ -4,7 +4,8 @@ from typing import Annotated, Final
 
 from pydantic import Field
 
-from guided_operator.api.base import ApiModel, BytesBetween, ObjectName
+from guided_operator.api.base import ApiModel, Bytes, ObjectName, between
+from guided_operator.api.quantity import amount
 from guided_operator.api.rule import Rule
 
 
@@ -20,18 +21,17 @@ class HubStorage(ApiModel):
     persistent_volume_claim: Claim | None = Field(
         default=None,
         description=(
-            "PersistentVolumeClaim that keeps downloads, so that new pods need not "
-            "download again. It must be ReadWriteMany if replicas run on several nodes, and writable by "
-            "the pod's user or pod.fsGroup. Default: none, each pod downloads to its node's "
-            "storage."
+            "PersistentVolumeClaim that keeps downloads, so that new pods need not download again. It "
+            "must be ReadWriteMany if replicas run on several nodes, and writable by the pod's user or "
+            "pod.fsGroup. Default: none, each pod downloads to its node's storage."
         ),
     )
-    size_limit: Annotated[str, BytesBetween("64Mi", "100Ti")] | None = Field(
+    size_limit: Annotated[Bytes, between("64Mi", "100Ti", amount)] | None = Field(
         default=None,
         description=(
-            "Node storage that a pod's downloads may use. A pod requests it from the scheduler; the "
-            "kubelet evicts a pod that exceeds it. Not allowed with persistentVolumeClaim. Default: none, no "
-            "limit and no request."
+            "Node storage that a pod's downloads may use, 64Mi to 100Ti. A pod requests it from the "
+            "scheduler; the kubelet evicts a pod that exceeds it. Not allowed with "
+            "persistentVolumeClaim. Default: none, no limit and no request."
         ),
     )
 
@@ -43,10 +43,10 @@ class CacheStorage(ApiModel):
         default=None,
         description=(
             "PersistentVolumeClaim that keeps the caches of vLLM, torch.compile, Triton, FlashInfer and "
-            "CUDA, so that new pods start faster. What it holds is run as code: let nobody else write to it. "
-            "vLLM also keeps there which GPUs of a node reach each other: let only nodes share it that are "
-            "alike. It must be ReadWriteMany if replicas run on several nodes, and writable by the pod's "
-            "user or pod.fsGroup. Default: none, each pod compiles anew."
+            "CUDA, so that new pods start faster. What it holds is run as code: let nobody else write to "
+            "it. vLLM also keeps there which GPUs of a node reach each other: let only nodes share it "
+            "that are alike. It must be ReadWriteMany if replicas run on several nodes, and writable by "
+            "the pod's user or pod.fsGroup. Default: none, each pod compiles anew."
         ),
     )
 
@@ -61,19 +61,19 @@ class Storage(ApiModel):
     cache: CacheStorage = Field(
         default=CacheStorage(), description="Compiled kernels. Default: they go with the pod."
     )
-    shared_memory: Annotated[str, BytesBetween("64Mi", "1Ti")] | None = Field(
+    shared_memory: Annotated[Bytes, between("64Mi", "1Ti", amount)] | None = Field(
         default=None,
         description=(
-            "Size of /dev/shm, where ranks exchange data; what is used counts as memory of the engine. "
-            "Default: 1Gi plus 512Mi per rank, enough for vLLM's queues and NCCL's buffers."
+            "Size of /dev/shm, where ranks exchange data, 64Mi to 1Ti; what is used counts as memory of "
+            "the engine. Default: 1Gi plus 512Mi per rank, enough for vLLM's queues and NCCL's buffers."
         ),
     )
-    temporary: Annotated[str, BytesBetween("64Mi", "10Ti")] | None = Field(
+    temporary: Annotated[Bytes, between("64Mi", "10Ti", amount)] | None = Field(
         default=None,
         description=(
-            "Node storage for temporary files of the engine, and for its caches where storage.cache has no "
-            "claim. A pod requests it from the scheduler; the kubelet evicts a pod that exceeds it. Default: "
-            "none, no limit and no request."
+            "Node storage for temporary files of the engine, and for its caches where storage.cache has "
+            "no claim, 64Mi to 10Ti. A pod requests it from the scheduler; the kubelet evicts a pod that "
+            "exceeds it. Default: none, no limit and no request."
         ),
     )
 
