@@ -124,5 +124,5 @@ def test_accelerators_stand_in_one_place(name: str) -> None:
 
 def test_rules_of_the_server_are_checked_again() -> None:
     # As after an upgrade of the CRD: stored before the rule, so never seen by it.
-    gm = GuidedModel.model_validate(changed(minimal(), model__uri="s3://bucket/m"))
-    assert [problem.field for problem in check(gm)] == ["spec.model.uri"]
+    gm = GuidedModel.model_validate(changed(minimal(), model__revision="main"))
+    assert [problem.field for problem in check(gm)] == ["spec.model.revision"]

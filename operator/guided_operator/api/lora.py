@@ -5,7 +5,7 @@ from typing import Annotated, Final, Literal
 from pydantic import AfterValidator, Field
 
 from guided_operator.api.base import ApiModel, text, unique_names
-from guided_operator.api.model import Uri, uri_rules
+from guided_operator.api.model import Uri
 from guided_operator.api.rule import Rule
 
 Rank = Literal[1, 8, 16, 32, 64, 128, 256, 320, 512]  # what vLLM has kernels for
@@ -59,7 +59,6 @@ class Lora(ApiModel):
 
 
 LORA_RULES: Final = (
-    *uri_rules("spec", "lora", "adapters", "*"),
     Rule(
         ("spec", "lora"),
         "maxCached",

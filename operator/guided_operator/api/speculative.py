@@ -5,7 +5,7 @@ from typing import Annotated, Final, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
 from guided_operator.api.base import ApiModel
-from guided_operator.api.model import ModelSource, source_rules
+from guided_operator.api.model import ModelSource, revision_rule
 from guided_operator.api.rule import Rule, cel_list
 
 _NEEDS_DRAFT: Final = ("DraftModel", "Eagle3", "DFlash")
@@ -155,7 +155,7 @@ class Speculative(ApiModel):
 
 
 SPECULATIVE_RULES: Final = (
-    *source_rules("spec", "speculative", "draftModel"),
+    revision_rule("spec", "speculative", "draftModel"),
     Rule(
         ("spec", "speculative"),
         "maxTokens",
