@@ -21,6 +21,7 @@ ROOT: Final = Path(__file__).parents[2]
 IMPORTS: Final = {
     "operator/guided_operator": {
         "aiohttp",
+        "cel_expr_python",
         "click",
         "google",
         "guided_contract",

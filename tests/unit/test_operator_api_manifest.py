@@ -81,7 +81,6 @@ def test_every_sample_says_what_it_needs(sample: Path) -> None:
         ),
         ({"resources": {"limits": {"cpu": "two"}}}, ["spec.resources.limits.cpu: ", "is not a quantity"]),
         ({"model__uri": "s3://bucket/m"}, ["spec.model.uri: must match ^(hf://", "is 's3://bucket/m'"]),
-        ({"engine__env": [{"name": "TZ"}]}, ["spec.engine.env[0].value: exactly one of value and valueFrom"]),
         (
             {"engine__env": [{"name": "A", "value": "1"}, {"name": "A", "value": "2"}]},
             ["spec.engine.env: names must be unique; duplicate: A"],

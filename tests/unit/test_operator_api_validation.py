@@ -6,7 +6,7 @@ import pytest
 
 from guided_operator.api import GuidedModel
 from guided_operator.policy.spec_checks import check
-from support.manifests import changed, guided_model, minimal
+from support.manifests import guided_model
 
 
 def problems(gm: GuidedModel) -> list[str]:
@@ -120,9 +120,3 @@ def test_accelerators_stand_in_one_place(name: str) -> None:
         f"spec.resources.limits.{name}",
         f"spec.sidecar.resources.requests.{name}",
     ]
-
-
-def test_rules_of_the_server_are_checked_again() -> None:
-    # As after an upgrade of the CRD: stored before the rule, so never seen by it.
-    gm = GuidedModel.model_validate(changed(minimal(), model__revision="main"))
-    assert [problem.field for problem in check(gm)] == ["spec.model.revision"]

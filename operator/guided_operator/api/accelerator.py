@@ -7,7 +7,7 @@ from pydantic import Field
 from guided_operator.api.base import ApiModel, text
 from guided_operator.api.pod import NamedParts
 from guided_operator.api.quantity import canonical
-from guided_operator.api.rule import Rule
+from guided_operator.api.rule import Rule, rules
 
 DEFAULT_RESOURCE: Final = "nvidia.com/gpu"
 _EXTENDED: Final = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"
@@ -15,6 +15,19 @@ _EXTENDED: Final = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]*
 
 class Accelerator(ApiModel):
     """What each rank runs on."""
+
+    model_config = rules(
+        Rule(
+            "claims",
+            "must be set if type is Claims, and must not otherwise",
+            "(has(self.type) && self.type == 'Claims') == (has(self.claims) && self.claims.size() > 0)",
+        ),
+        Rule(
+            "type",
+            "resource and perRank may be set only with type Resource: remove them, or the type",
+            "!has(self.type) || self.type == 'Resource' || !(has(self.resource) || has(self.perRank))",
+        ),
+    )
 
     type: Literal["Resource", "Claims", "None"] = Field(
         default="Resource",
@@ -52,26 +65,3 @@ class Accelerator(ApiModel):
         if self.type != "Resource":
             return {}
         return {self.resource or DEFAULT_RESOURCE: canonical(str((self.per_rank or 1) * ranks))}
-
-
-_AT: Final = ("spec", "engine", "accelerator")
-
-ACCELERATOR_RULES: Final = (
-    Rule(
-        _AT,
-        "claims",
-        "must be set if type is Claims, and must not otherwise",
-        "(has(self.type) && self.type == 'Claims') == (has(self.claims) && self.claims.size() > 0)",
-        lambda accelerator: (accelerator.type == "Claims") != bool(accelerator.claims),
-    ),
-    Rule(
-        _AT,
-        "type",
-        "resource and perRank may be set only with type Resource: remove them, or the type",
-        "!has(self.type) || self.type == 'Resource' || !(has(self.resource) || has(self.perRank))",
-        lambda accelerator: (
-            accelerator.type != "Resource"
-            and not (accelerator.resource is None and accelerator.per_rank is None)
-        ),
-    ),
-)

@@ -6,7 +6,7 @@ from pydantic import AfterValidator, Field
 
 from guided_operator.api.accelerator import Accelerator
 from guided_operator.api.base import ApiModel, text, unique_names
-from guided_operator.api.rule import Rule
+from guided_operator.api.rule import Rule, rules
 from guided_operator.api.secret_refs import SecretKey
 
 # A line break or another control character is no part of an option, and some checks end at one.
@@ -21,6 +21,14 @@ class EnvSource(ApiModel):
 
 class EnvVar(ApiModel):
     """An environment variable of the engine container."""
+
+    model_config = rules(
+        Rule(
+            "value",
+            "exactly one of value and valueFrom must be set",
+            "has(self.value) != has(self.valueFrom)",
+        )
+    )
 
     name: Annotated[str, text(128, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")] = Field(
         description=(
@@ -90,14 +98,3 @@ class Engine(ApiModel):
         ),
         json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
     )
-
-
-ENGINE_RULES: Final = (
-    Rule(
-        ("spec", "engine", "env", "*"),
-        "value",
-        "exactly one of value and valueFrom must be set",
-        "has(self.value) != has(self.valueFrom)",
-        lambda variable: (variable.value is None) == (variable.value_from is None),
-    ),
-)

@@ -4,10 +4,11 @@ from typing import Annotated, Literal, get_args
 
 from pydantic import AfterValidator, Field
 
-from guided_contract.backends import Choice
+from guided_contract.backends import BACKENDS, Choice
 from guided_contract.choices import RequestOption, UnsupportedKeywords, Whitespace
 from guided_operator.api.base import ApiModel, Bytes, Duration, between, distinct, text, unique_names
 from guided_operator.api.quantity import amount
+from guided_operator.api.rule import Rule, rules
 
 
 class Compile(ApiModel):
@@ -82,6 +83,21 @@ class NamedGrammar(ApiModel):
 
 class GuidedDecoding(ApiModel):
     """How requests with a schema, regex, choice or grammar are served."""
+
+    model_config = rules(
+        Rule(
+            "whitespace",
+            f"with placement Scheduler, Compact needs a backend by name: {' or '.join(BACKENDS)}",
+            "!(has(self.placement) && self.placement == 'Scheduler' && has(self.whitespace) && "
+            "self.whitespace == 'Compact' && (!has(self.backend) || self.backend == 'Auto'))",
+        ),
+        Rule(
+            "grammars",
+            "not supported with placement Scheduler: named grammars are loaded by the ranks",
+            "!has(self.grammars) || self.grammars.size() == 0 || "
+            "!has(self.placement) || self.placement != 'Scheduler'",
+        ),
+    )
 
     placement: Literal["Rank", "Scheduler"] = Field(
         default="Rank",

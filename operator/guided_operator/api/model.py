@@ -1,11 +1,12 @@
 """What is served: `spec.model`, and how other weights are named."""
 
+import re
 from typing import Annotated, Final
 
 from pydantic import Field
 
 from guided_operator.api.base import ApiModel, text
-from guided_operator.api.rule import Rule, cel_text, matches
+from guided_operator.api.rule import Rule, cel_text, rules
 from guided_operator.api.secret_refs import SecretKey
 
 _PART: Final = "[A-Za-z0-9_][A-Za-z0-9._@+-]*"  # never "." or "..", nor a hidden folder
@@ -47,15 +48,23 @@ Revision = Annotated[
 class ModelSource(ApiModel):
     """Source of a draft model."""
 
+    model_config = rules(
+        Rule(
+            "revision",
+            "goes with hf:// alone, and must be a branch, a tag or a commit: refs/... and pr/... may be "
+            "anybody's, such as a pull request of a stranger; merge it, and name the branch",
+            "!has(self.revision) || (self.uri.startsWith('hf://') && "
+            f"!self.revision.matches({cel_text(_REF)}))",
+        )
+    )
+
     uri: Uri
     revision: Revision | None = None
 
 
-class Model(ApiModel):
+class Model(ModelSource):
     """The model to serve."""
 
-    uri: Uri
-    revision: Revision | None = None
     served_name: Annotated[str, text(128, pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/-]*$")] | None = Field(
         default=None,
         description=(
@@ -79,39 +88,6 @@ class Model(ApiModel):
     )
 
 
-def revision_rule(*at: str) -> Rule:
-    """Return what must hold of the revision of the node at `at`, beyond its pattern."""
-    return Rule(
-        at,
-        "revision",
-        "goes with hf:// alone, and must be a branch, a tag or a commit: refs/... and pr/... may be "
-        "anybody's, such as a pull request of a stranger; merge it, and name the branch",
-        f"!has(self.revision) || (self.uri.startsWith('hf://') && !self.revision.matches({cel_text(_REF)}))",
-        lambda source: (
-            source.revision is not None
-            and not (source.uri.startswith("hf://") and not matches(_REF, source.revision))
-        ),
-    )
-
-
 def is_uri(text: str) -> bool:
     """Return whether a text is the location of weights."""
-    return matches(_URI, text)
-
-
-MODEL_RULES: Final = (
-    revision_rule("spec", "model"),
-    Rule(
-        ("spec",),
-        "model.authSecretKeyRef",
-        "may be set only if the model, the draft model or an adapter comes from the Hugging Face hub (hf://)",
-        "!has(self.model.authSecretKeyRef) || self.model.uri.startsWith('hf://') || "
-        "(has(self.speculative) && has(self.speculative.draftModel) && "
-        "self.speculative.draftModel.uri.startsWith('hf://')) || "
-        "(has(self.lora) && self.lora.adapters.exists(a, a.uri.startsWith('hf://')))",
-        lambda spec: (
-            spec.model.auth_secret_key_ref is not None
-            and not any(uri.startswith("hf://") for uri in spec.uris.values())
-        ),
-    ),
-)
+    return re.fullmatch(_URI.strip("^$"), text) is not None

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final
 from pydantic import AfterValidator, Field, WithJsonSchema
 
 from guided_operator.api.base import ApiModel, Duration, between, text
-from guided_operator.api.rule import Rule
+from guided_operator.api.rule import Rule, rules
 
 _PERCENT: Final = r"^(100|[1-9]?[0-9])%$"
 _MOST: Final = 10_000  # as replicas
@@ -41,6 +41,15 @@ Pods = Annotated[
 
 class Rollout(ApiModel):
     """How a change reaches the pods."""
+
+    model_config = rules(
+        Rule(
+            "maxUnavailable",
+            "must not be 0 if maxSurge is 0: no pod could ever be replaced",
+            "!has(self.maxUnavailable) || (self.maxUnavailable != 0 && self.maxUnavailable != '0%') || "
+            "(has(self.maxSurge) && self.maxSurge != 0 && self.maxSurge != '0%')",
+        )
+    )
 
     max_surge: Pods = Field(
         default=0,
@@ -109,19 +118,3 @@ def _count(value: int | str, replicas: int, rounded: Any) -> int:
         return value
     count: int = rounded(replicas * int(value.removesuffix("%")) / 100)
     return count
-
-
-def _is_none(value: int | str) -> bool:
-    return value in (0, "0%")
-
-
-ROLLOUT_RULES: Final = (
-    Rule(
-        ("spec", "rollout"),
-        "maxUnavailable",
-        "must not be 0 if maxSurge is 0: no pod could ever be replaced",
-        "!has(self.maxUnavailable) || (self.maxUnavailable != 0 && self.maxUnavailable != '0%') || "
-        "(has(self.maxSurge) && self.maxSurge != 0 && self.maxSurge != '0%')",
-        lambda rollout: _is_none(rollout.max_unavailable) and _is_none(rollout.max_surge),
-    ),
-)

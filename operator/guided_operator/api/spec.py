@@ -1,6 +1,6 @@
 """What a user asks for: `spec` of a GuidedModel. Each description says unit, default and reason."""
 
-from typing import Annotated
+from typing import Annotated, Final
 
 from pydantic import Field
 
@@ -18,14 +18,39 @@ from guided_operator.api.pod import Pod
 from guided_operator.api.probes import Probes
 from guided_operator.api.resources import Resources
 from guided_operator.api.rollout import Rollout
+from guided_operator.api.rule import Rule, rules
 from guided_operator.api.sidecar import Sidecar
 from guided_operator.api.speculative import Speculative
 from guided_operator.api.storage import Storage
 from guided_operator.api.telemetry import Telemetry
 
+_NODES: Final = "(has({0}.parallelism) && has({0}.parallelism.nodes) && {0}.parallelism.nodes > 1)"
+
 
 class GuidedModelSpec(ApiModel):
     """A model served by vLLM, with guided decoding on every rank."""
+
+    model_config = rules(
+        Rule(
+            "parallelism.nodes",
+            "cannot be changed from 1 to more, or back: create a new GuidedModel instead",
+            f"{_NODES.format('self')} == {_NODES.format('oldSelf')}",
+        ),
+        Rule(
+            "model.authSecretKeyRef",
+            "may be set only if the model, the draft model or an adapter comes from the Hugging Face hub (hf://)",
+            "!has(self.model.authSecretKeyRef) || self.model.uri.startsWith('hf://') || "
+            "(has(self.speculative) && has(self.speculative.draftModel) && "
+            "self.speculative.draftModel.uri.startsWith('hf://')) || "
+            "(has(self.lora) && self.lora.adapters.exists(a, a.uri.startsWith('hf://')))",
+        ),
+        Rule(
+            "logitsProcessors",
+            "each name must be there once",
+            "!has(self.logitsProcessors) || "
+            "self.logitsProcessors.all(a, self.logitsProcessors.exists_one(b, b.name == a.name))",
+        ),
+    )
 
     model: Model = Field(description="The model to serve.")
     engine: Engine = Field(description="The vLLM server.")

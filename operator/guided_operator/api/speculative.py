@@ -5,8 +5,8 @@ from typing import Annotated, Final, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
 from guided_operator.api.base import ApiModel
-from guided_operator.api.model import ModelSource, revision_rule
-from guided_operator.api.rule import Rule, cel_list
+from guided_operator.api.model import ModelSource
+from guided_operator.api.rule import Rule, cel_list, rules
 
 _NEEDS_DRAFT: Final = ("DraftModel", "Eagle3", "DFlash")
 _TAKES_DRAFT: Final = (*_NEEDS_DRAFT, "DSpark")
@@ -51,6 +51,10 @@ NumTokens = Annotated[
 class PromptLookup(ApiModel):
     """Which repetitions NGram looks for."""
 
+    model_config = rules(
+        Rule("min", "must not exceed max", "(has(self.min) ? self.min : 2) <= (has(self.max) ? self.max : 5)")
+    )
+
     min: Annotated[int, Field(ge=1, le=64)] = Field(
         default=2,
         description=(
@@ -67,6 +71,29 @@ class PromptLookup(ApiModel):
 
 class Speculative(ApiModel):
     """Speculative decoding: several tokens are proposed cheaply and verified in one step."""
+
+    model_config = rules(
+        Rule(
+            "maxTokens",
+            "is allowed with numTokens Auto alone",
+            "type(self.numTokens) == string || !has(self.maxTokens)",
+        ),
+        Rule(
+            "draftModel",
+            "is required for methods DraftModel, Eagle3 and DFlash",
+            f"!(self.method in {cel_list(_NEEDS_DRAFT)}) || has(self.draftModel)",
+        ),
+        Rule(
+            "draftModel",
+            "is not allowed with methods NGram and MTP, which need no draft model",
+            f"self.method in {cel_list(_TAKES_DRAFT)} || !has(self.draftModel)",
+        ),
+        Rule(
+            "promptLookup",
+            "is allowed with method NGram alone",
+            "self.method == 'NGram' || !has(self.promptLookup)",
+        ),
+    )
 
     method: Literal["NGram", "DraftModel", "Eagle3", "MTP", "DSpark", "DFlash"] = Field(
         description=(
@@ -152,43 +179,3 @@ class Speculative(ApiModel):
     def most_tokens(self) -> int:
         """The most draft tokens per step."""
         return self.num_tokens if isinstance(self.num_tokens, int) else self.max_tokens or _DEFAULT_MOST
-
-
-SPECULATIVE_RULES: Final = (
-    revision_rule("spec", "speculative", "draftModel"),
-    Rule(
-        ("spec", "speculative"),
-        "maxTokens",
-        "is allowed with numTokens Auto alone",
-        "type(self.numTokens) == string || !has(self.maxTokens)",
-        lambda spec: not spec.by_load and spec.max_tokens is not None,
-    ),
-    Rule(
-        ("spec", "speculative"),
-        "draftModel",
-        "is required for methods DraftModel, Eagle3 and DFlash",
-        f"!(self.method in {cel_list(_NEEDS_DRAFT)}) || has(self.draftModel)",
-        lambda spec: spec.method in _NEEDS_DRAFT and spec.draft_model is None,
-    ),
-    Rule(
-        ("spec", "speculative"),
-        "draftModel",
-        "is not allowed with methods NGram and MTP, which need no draft model",
-        f"self.method in {cel_list(_TAKES_DRAFT)} || !has(self.draftModel)",
-        lambda spec: spec.method not in _TAKES_DRAFT and spec.draft_model is not None,
-    ),
-    Rule(
-        ("spec", "speculative"),
-        "promptLookup",
-        "is allowed with method NGram alone",
-        "self.method == 'NGram' || !has(self.promptLookup)",
-        lambda spec: spec.method != "NGram" and spec.prompt_lookup is not None,
-    ),
-    Rule(
-        ("spec", "speculative", "promptLookup"),
-        "min",
-        "must not exceed max",
-        "(has(self.min) ? self.min : 2) <= (has(self.max) ? self.max : 5)",
-        lambda lookup: lookup.min > lookup.max,
-    ),
-)

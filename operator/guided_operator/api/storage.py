@@ -1,12 +1,12 @@
 """Where a pod writes: `spec.storage`."""
 
-from typing import Annotated, Final
+from typing import Annotated
 
 from pydantic import Field
 
 from guided_operator.api.base import ApiModel, Bytes, ObjectName, between
 from guided_operator.api.quantity import amount
-from guided_operator.api.rule import Rule
+from guided_operator.api.rule import Rule, rules
 
 
 class Claim(ApiModel):
@@ -17,6 +17,14 @@ class Claim(ApiModel):
 
 class HubStorage(ApiModel):
     """Where downloads from the Hugging Face hub are kept."""
+
+    model_config = rules(
+        Rule(
+            "sizeLimit",
+            "must not be set together with persistentVolumeClaim, which has its own size",
+            "!has(self.persistentVolumeClaim) || !has(self.sizeLimit)",
+        )
+    )
 
     persistent_volume_claim: Claim | None = Field(
         default=None,
@@ -76,14 +84,3 @@ class Storage(ApiModel):
             "exceeds it. Default: none, no limit and no request."
         ),
     )
-
-
-STORAGE_RULES: Final = (
-    Rule(
-        ("spec", "storage", "hub"),
-        "sizeLimit",
-        "must not be set together with persistentVolumeClaim, which has its own size",
-        "!has(self.persistentVolumeClaim) || !has(self.sizeLimit)",
-        lambda hub: hub.persistent_volume_claim is not None and hub.size_limit is not None,
-    ),
-)

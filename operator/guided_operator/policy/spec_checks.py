@@ -15,7 +15,6 @@ from guided_operator.api.combinations import RUNNER, facts_of, largest_batch
 from guided_operator.api.logits_processors import MAX_PARAMS_BYTES, MAX_PARAMS_DEPTH, is_too_large
 from guided_operator.api.quantity import amount
 from guided_operator.api.resources import Resources
-from guided_operator.api.rules import broken_rules
 from guided_operator.policy import arguments, pod_parts
 
 # Extended resources that are accelerators. Others are not: network devices, for instance, stand in resources.
@@ -32,10 +31,7 @@ _VERSIONED_VLLM: Final = re.compile(r"(?:^|/)vllm[^/:@]*:v?([0-9]+\.[0-9]+\.[0-9
 
 
 def check(gm: GuidedModel) -> list[Problem]:
-    """Return every reason against running this model; none: it can run.
-
-    Includes what CEL refuses, for a resource that was stored before its rule existed.
-    """
+    """Return every reason against running this model, but what the API server refuses; none: it can run."""
     return [*_vllm_unsupported(gm), *check_spec(gm)]
 
 
@@ -130,7 +126,6 @@ def _wrong(field: str, resources: Resources, accelerator: str | None) -> Iterato
 
 
 _CHECKS: Final[tuple[Callable[[GuidedModel], Iterable[Problem]], ...]] = (
-    broken_rules,
     arguments.check,
     _combination_refused,
     _runner_unclear,
