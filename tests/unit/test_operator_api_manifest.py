@@ -48,7 +48,7 @@ def test_there_are_samples() -> None:
 def test_the_sample_for_one_gpu_asks_for_no_token_class_or_claim() -> None:
     [sample] = (each for each in SAMPLES if each.stem == "qwen-one-gpu")
     spec = load(sample.read_text()).spec
-    assert (spec.parallelism.ranks, spec.engine.runtime_class_name) == (1, None)
+    assert (spec.parallelism.ranks, spec.pod.runtime_class_name) == (1, None)
     assert (spec.model.auth_secret_key_ref, spec.storage.hub.persistent_volume_claim) == (None, None)
     assert re.fullmatch("[0-9a-f]{40}", str(spec.model.revision)), "a branch moves"
 

@@ -70,10 +70,6 @@ class Engine(ApiModel):
         default=Accelerator(),
         description="What the ranks run on. Default: one nvidia.com/gpu for each rank.",
     )
-    runtime_class_name: Annotated[str, text(253)] | None = Field(
-        default=None,
-        description="RuntimeClass of the pods, for GPU drivers that need one. Default: none.",
-    )
     api_key_secret_key_ref: SecretKey | None = Field(
         default=None,
         description=(

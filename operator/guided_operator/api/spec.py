@@ -86,11 +86,11 @@ class GuidedModelSpec(ApiModel):
     resources: Resources = Field(
         default=Resources(),
         description=(
-            "CPU and memory of the engine container. Default: requests of 1 CPU for each of the pod's ranks "
-            "and 2 for each of its engines (parallelism.data), and of 4Gi of memory for each rank and 4Gi "
-            "more; and of ephemeral-storage, what storage.temporary and storage.hub.sizeLimit allow. "
-            "Whichever has a request or a limit here has no default. Accelerators are set by "
-            "engine.accelerator."
+            "CPU, memory and ephemeral-storage (what the pod may write to its node, downloads and caches "
+            "without a claim among it) of the engine container. Default: requests of 1 CPU for each of the "
+            "pod's ranks and 2 for each of its engines (parallelism.data), and of 4Gi of memory for each "
+            "rank and 4Gi more. Whichever has a request or a limit here has no default. Accelerators are set "
+            "by engine.accelerator."
         ),
     )
     rollout: Rollout = Field(default=Rollout(), description="How a change reaches the pods.")

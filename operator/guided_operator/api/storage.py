@@ -6,7 +6,6 @@ from pydantic import Field
 
 from guided_operator.api.base import ApiModel, Bytes, ObjectName, between
 from guided_operator.api.quantity import amount
-from guided_operator.api.rule import Rule, rules
 
 
 class Claim(ApiModel):
@@ -18,28 +17,12 @@ class Claim(ApiModel):
 class HubStorage(ApiModel):
     """Where downloads from the Hugging Face hub are kept."""
 
-    model_config = rules(
-        Rule(
-            "sizeLimit",
-            "must not be set together with persistentVolumeClaim, which has its own size",
-            "!has(self.persistentVolumeClaim) || !has(self.sizeLimit)",
-        )
-    )
-
     persistent_volume_claim: Claim | None = Field(
         default=None,
         description=(
             "PersistentVolumeClaim that keeps downloads, so that new pods need not download again. It "
             "must be ReadWriteMany if replicas run on several nodes, and writable by the pod's user or "
             "pod.fsGroup. Default: none, each pod downloads to its node's storage."
-        ),
-    )
-    size_limit: Annotated[Bytes, between("64Mi", "100Ti", amount)] | None = Field(
-        default=None,
-        description=(
-            "Node storage that a pod's downloads may use, 64Mi to 100Ti. A pod requests it from the "
-            "scheduler; the kubelet evicts a pod that exceeds it. Not allowed with "
-            "persistentVolumeClaim. Default: none, no limit and no request."
         ),
     )
 
@@ -64,7 +47,7 @@ class Storage(ApiModel):
 
     hub: HubStorage = Field(
         default=HubStorage(),
-        description="Downloads from the Hugging Face hub. Default: the node's storage, without a limit.",
+        description="Downloads from the Hugging Face hub. Default: the node's storage.",
     )
     cache: CacheStorage = Field(
         default=CacheStorage(), description="Compiled kernels. Default: they go with the pod."
@@ -74,13 +57,5 @@ class Storage(ApiModel):
         description=(
             "Size of /dev/shm, where ranks exchange data, 64Mi to 1Ti; what is used counts as memory of "
             "the engine. Default: 1Gi plus 512Mi per rank, enough for vLLM's queues and NCCL's buffers."
-        ),
-    )
-    temporary: Annotated[Bytes, between("64Mi", "10Ti", amount)] | None = Field(
-        default=None,
-        description=(
-            "Node storage for temporary files of the engine, and for its caches where storage.cache has "
-            "no claim, 64Mi to 10Ti. A pod requests it from the scheduler; the kubelet evicts a pod that "
-            "exceeds it. Default: none, no limit and no request."
         ),
     )
