@@ -32,9 +32,8 @@ class Accelerator(ApiModel):
     type: Literal["Resource", "Claims", "None"] = Field(
         default="Resource",
         description=(
-            "Kind of request. Resource: an extended resource, which a device plugin offers. Claims: devices "
-            "of ResourceClaims (dynamic resource allocation). None: the ranks run on the CPU. Default: "
-            "Resource."
+            "Kind of request. Resource: an extended resource of a device plugin. Claims: devices of "
+            "ResourceClaims. None: the ranks run on the CPU. Default: Resource."
         ),
     )
     resource: Annotated[str, text(317, pattern=_EXTENDED)] | None = Field(

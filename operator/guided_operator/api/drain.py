@@ -13,8 +13,7 @@ class Drain(ApiModel):
     timeout: Annotated[Duration, between("0s", "1h")] = Field(
         default="5m",
         description=(
-            "How long in-flight requests may run after the pod was told to stop (scale-down, rollout or "
-            "eviction), 0s to 1h. A pod without requests stops within seconds. Default: 5m, longer than "
-            "nearly all responses take. The pod's termination grace period is derived from it."
+            "How long in-flight requests may run after the pod was told to stop, 0s to 1h. A pod without "
+            "requests stops within seconds. Default: 5m."
         ),
     )

@@ -32,8 +32,8 @@ class EnvVar(ApiModel):
 
     name: Annotated[str, text(128, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")] = Field(
         description=(
-            "Name of the variable; none that another field sets, and none that breaks the pod's isolation. "
-            "Names that begin with APP_ are free, for your own code."
+            "Name of the variable; none that another field sets, and none that breaks the pod's "
+            "isolation. Names that begin with APP_ are free, for your own code."
         )
     )
     value: Annotated[str, text(4096, least=0)] | None = Field(
@@ -51,17 +51,15 @@ class Engine(ApiModel):
 
     image: Annotated[str, text(512, pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/@-]*$")] = Field(
         description=(
-            "A stock vLLM image of a supported version. No default: the image decides the version of "
-            "vLLM, and an upgrade of the operator must not change it. `guidedmodel run` ignores it and "
-            "uses the installed vLLM."
+            "A stock vLLM image of a supported version. `guidedmodel run` ignores it and uses the "
+            "installed vLLM."
         )
     )
     version: Annotated[str, text(32, pattern=r"^[0-9]+\.[0-9]+\.[0-9]+((rc|\.?post)[0-9]+)?$")] | None = (
         Field(
             default=None,
             description=(
-                "Version of vLLM in the image (MAJOR.MINOR.PATCH). Set it where the image's tag does not "
-                "show it, so that an unsupported version is refused before a pod starts. Default: the "
+                "Version of vLLM in the image, where the image's tag does not show it. Default: the "
                 "version in the tag of a vLLM image, else what the pods report when they start."
             ),
         )
@@ -73,7 +71,7 @@ class Engine(ApiModel):
     api_key_secret_key_ref: SecretKey | None = Field(
         default=None,
         description=(
-            "Key of a Secret that holds the API key. Clients send it as Authorization: Bearer KEY; "
+            "Key of a Secret that holds the API key, which clients send as Authorization: Bearer KEY; "
             "requests without it get a 401 on all routes below /v1. A changed key takes effect when pods "
             "restart. Default: none: whoever reaches the port is served."
         ),
@@ -81,16 +79,15 @@ class Engine(ApiModel):
     args: Annotated[list[Annotated[str, text(2048, pattern=_WORD)]], Field(max_length=64)] = Field(
         default=[],
         description=(
-            "Further arguments of vLLM's API server, one word per item: --NAME=VALUE, or --NAME followed "
-            "by its value. Any option of vLLM, by its full name, but none that another field sets and none "
-            "that breaks the pod's isolation. Default: none."
+            "Further arguments of vLLM's API server, one word per item: any option by its full name, but "
+            "none that another field sets and none that breaks the pod's isolation. Default: none."
         ),
     )
     env: Annotated[list[EnvVar], Field(max_length=64), AfterValidator(unique_names)] = Field(
         default=[],
         description=(
-            "Environment variables of the engine container. They override the operator's defaults. Default: "
-            "none."
+            "Environment variables of the engine container. They override the operator's defaults. "
+            "Default: none."
         ),
         json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
     )

@@ -34,10 +34,9 @@ class Lora(ApiModel):
     adapters: Annotated[list[Adapter], Field(min_length=1, max_length=256), AfterValidator(unique_names)] = (
         Field(
             description=(
-                "LoRA adapters; clients see each as a model of its own, with the same guided decoding. "
-                "All are loaded when the engine starts, none on request; a pod becomes ready once it has "
-                "loaded them. From the hub (hf://) an adapter is its repository's default branch, whatever "
-                "model.revision says: vLLM has no word for another. To pin one, serve it from a claim."
+                "LoRA adapters; clients see each as a model of its own. All are loaded when the engine "
+                "starts. From the hub (hf://) an adapter is its repository's default branch: to pin one, "
+                "serve it from a claim."
             ),
             json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
         )

@@ -25,10 +25,9 @@ Uri = Annotated[
     text(512, pattern=_URI),
     Field(
         description=(
-            "Location of the weights. hf://ORG/NAME: a repository on the Hugging Face hub. "
-            "pvc://CLAIM/PATH: a folder in a PersistentVolumeClaim in this namespace, mounted read-only. "
-            "file:///PATH: a folder in the engine's image. s3:// and oci:// are not supported, and a "
-            "branch, tag or commit is written as revision."
+            "Location of the weights: hf://ORG/NAME on the Hugging Face hub, pvc://CLAIM/PATH in a "
+            "PersistentVolumeClaim of this namespace, or file:///PATH in the engine's image. A branch, "
+            "tag or commit is written as revision."
         )
     ),
 ]
@@ -37,9 +36,8 @@ Revision = Annotated[
     text(128, pattern=f"^{_NAME}(/{_NAME})*$"),
     Field(
         description=(
-            "Branch, tag or commit on the Hugging Face hub, never refs/... or pr/NUMBER, which anybody "
-            "may make there. Only with hf://. Only a commit cannot change under running replicas. "
-            "Default: the hub's default branch."
+            "Branch, tag or commit on the Hugging Face hub, never refs/... or pr/NUMBER; only a commit "
+            "cannot change under running replicas. Default: the hub's default branch."
         )
     ),
 ]
@@ -74,9 +72,8 @@ class Model(ModelSource):
     auth_secret_key_ref: SecretKey | None = Field(
         default=None,
         description=(
-            "Key of a Secret that holds a Hugging Face token, for private or gated models. Engine and "
-            "sidecar get it as HF_TOKEN. A changed token takes effect when pods restart. Only with a "
-            "hf:// URI of the model, the draft model or an adapter. Default: none."
+            "Key of a Secret that holds a Hugging Face token. A changed token takes effect when pods "
+            "restart. Only with a hf:// URI of the model, the draft model or an adapter. Default: none."
         ),
     )
     trust_remote_code: bool = Field(

@@ -37,8 +37,7 @@ class Parallelism(ApiModel):
         default=1,
         description=(
             "Tensor parallel size: ranks that share each layer. Default: 1. A pod gets tensor times "
-            "pipeline times data GPUs, divided by nodes; about 128 is the most that a pod's heartbeat "
-            "table holds."
+            "pipeline times data GPUs, divided by nodes."
         ),
     )
     pipeline: Annotated[int, Field(ge=1, le=128)] = Field(
@@ -59,8 +58,7 @@ class Parallelism(ApiModel):
         default=1,
         description=(
             "Pods, each on its own node, that the ranks of one replica are spread over. Default: 1. With "
-            "more than 1 the operator creates a LeaderWorkerSet (its API must be installed) instead of a "
-            "Deployment. It cannot be changed from 1 to more, or back."
+            "more, a LeaderWorkerSet is created instead of a Deployment, and its API must be installed."
         ),
     )
 

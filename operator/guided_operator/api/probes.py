@@ -14,8 +14,7 @@ class Probes(ApiModel):
         default="30m",
         description=(
             "Time that the engine has to load its model, 10s to 24h; then the container is restarted. "
-            "vLLM's own waits while it starts are as long, so over several nodes this must cover how "
-            "much later another node's pod starts. Default: 30m, for large models."
+            "Over several nodes it must cover how much later another node's pod starts. Default: 30m."
         ),
     )
     stall_timeout: Annotated[Duration, between("5s", "1h")] = Field(

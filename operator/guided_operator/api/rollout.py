@@ -55,25 +55,22 @@ class Rollout(ApiModel):
         default=0,
         description=(
             "Maximum number of pods above replicas during a rollout: a number, or a percentage of "
-            "replicas, rounded up. Default: 0, because each extra pod needs extra GPUs, which a full "
-            "cluster does not have."
+            "replicas, rounded up. Default: 0, because each extra pod needs extra GPUs."
         ),
     )
     max_unavailable: Pods = Field(
         default=1,
         description=(
             "Maximum number of pods that may be not ready during a rollout: a number, or a percentage of "
-            "replicas, rounded down. Default: 1, so that a rollout needs no spare GPUs. With replicas 1 "
-            "no pod serves meanwhile: if there is room for a second pod, set maxSurge to 1 and this to "
-            "0."
+            "replicas, rounded down. Default: 1, so that a rollout needs no spare GPUs. With replicas 1 no "
+            "pod serves meanwhile, unless maxSurge is 1 and this 0."
         ),
     )
     progress_deadline: Annotated[Duration, between("10s", "168h")] | None = Field(
         default=None,
         description=(
-            "Time without progress after which a rollout is reported as stuck: Progressing becomes False; "
-            "probes.startupTimeout to 168h. The operator keeps trying. Default: "
-            "probes.startupTimeout plus 20 minutes, for pulling a large image."
+            "Time without progress after which Progressing becomes False, probes.startupTimeout to 168h. "
+            "Default: probes.startupTimeout plus 20 minutes, for pulling a large image."
         ),
     )
     paused: bool = Field(
@@ -86,17 +83,16 @@ class Rollout(ApiModel):
     restart_token: Annotated[str, text(64)] | None = Field(
         default=None,
         description=(
-            "Any text; changing it replaces all pods, as `kubectl rollout restart` does, with pods as "
-            "this release of the operator renders them. Setting an earlier token again brings back the "
-            "pods that were rendered for it. Default: none."
+            "Any text; changing it replaces all pods, as `kubectl rollout restart` does. Setting an "
+            "earlier token again brings back its pods. Default: none."
         ),
     )
     rollback_to: Annotated[str, text(63, pattern=_REVISION)] | None = Field(
         default=None,
         description=(
-            "Revision to run, as shown by status.revision. While it is set, other changes of the spec "
-            "that concern pods have no effect. The last five revisions are kept, as ControllerRevisions. "
-            "Default: none, the pods follow the spec."
+            "Revision to run, as shown by status.revision; other changes that concern pods have no "
+            "effect meanwhile. The last five are kept, as ControllerRevisions. Default: none, the pods "
+            "follow the spec."
         ),
     )
 

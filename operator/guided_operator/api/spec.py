@@ -64,19 +64,18 @@ class GuidedModelSpec(ApiModel):
     logits_processors: Annotated[list[LogitsProcessor], Field(max_length=MOST_PROCESSORS)] = Field(
         default=[],
         description=(
-            "Stateful logits processors, applied in this order. The list is atomic: who applies it owns all "
-            "of it, because items merged by name would have no certain order. Default: none."
+            "Stateful logits processors, applied in this order. The list is atomic: who applies it owns "
+            "all of it, because items merged by name would have no certain order. Default: none."
         ),
         json_schema_extra={"x-kubernetes-list-type": "atomic"},
     )
-    speculative: Speculative | None = Field(default=None, description=("Speculative decoding. Default: off."))
+    speculative: Speculative | None = Field(default=None, description="Speculative decoding. Default: off.")
     lora: Lora | None = Field(default=None, description="LoRA adapters. Default: none.")
     replicas: Annotated[int, Field(ge=0, le=10_000)] = Field(
         default=1,
         description=(
-            "Number of replicas: pods, or groups of parallelism.nodes pods. Default: 1. 0 removes the "
-            "pods and keeps everything else. Leave it out of what you apply where a HorizontalPodAutoscaler "
-            "or KEDA scales the GuidedModel: it sets it."
+            "Number of replicas: pods, or groups of parallelism.nodes pods. Default: 1. Leave it out of "
+            "what you apply where a HorizontalPodAutoscaler or KEDA sets it."
         ),
     )
     network_policy: NetworkPolicy | None = Field(
@@ -86,17 +85,16 @@ class GuidedModelSpec(ApiModel):
     resources: Resources = Field(
         default=Resources(),
         description=(
-            "CPU, memory and ephemeral-storage (what the pod may write to its node, downloads and caches "
-            "without a claim among it) of the engine container. Default: requests of 1 CPU for each of the "
-            "pod's ranks and 2 for each of its engines (parallelism.data), and of 4Gi of memory for each "
-            "rank and 4Gi more. Whichever has a request or a limit here has no default. Accelerators are set "
-            "by engine.accelerator."
+            "CPU, memory and ephemeral-storage (downloads and caches without a claim) of the engine "
+            "container. Default, of each that has no value here: requests of 1 CPU for each rank and 2 for "
+            "each engine of a pod, and of 4Gi of memory for each rank and 4Gi more. Accelerators are set by "
+            "engine.accelerator."
         ),
     )
     rollout: Rollout = Field(default=Rollout(), description="How a change reaches the pods.")
     probes: Probes = Field(default=Probes(), description="Deadlines of health checks.")
     telemetry: Telemetry | None = Field(
-        default=None, description=("Where traces and metrics go. Default: none, no traces and no PodMonitor.")
+        default=None, description="Where traces and metrics go. Default: none, no traces and no PodMonitor."
     )
     drain: Drain = Field(default=Drain(), description="How a pod stops.")
     sidecar: Sidecar = Field(

@@ -20,9 +20,9 @@ class HubStorage(ApiModel):
     persistent_volume_claim: Claim | None = Field(
         default=None,
         description=(
-            "PersistentVolumeClaim that keeps downloads, so that new pods need not download again. It "
-            "must be ReadWriteMany if replicas run on several nodes, and writable by the pod's user or "
-            "pod.fsGroup. Default: none, each pod downloads to its node's storage."
+            "PersistentVolumeClaim that keeps downloads. It must be ReadWriteMany if replicas run on "
+            "several nodes, and writable by the pod's user or pod.fsGroup. Default: none, each pod "
+            "downloads to its node's storage."
         ),
     )
 
@@ -34,8 +34,7 @@ class CacheStorage(ApiModel):
         default=None,
         description=(
             "PersistentVolumeClaim that keeps the caches of vLLM, torch.compile, Triton, FlashInfer and "
-            "CUDA, so that new pods start faster. What it holds is run as code: let nobody else write to "
-            "it. vLLM also keeps there which GPUs of a node reach each other: let only nodes share it "
+            "CUDA. What it holds is run as code: let nobody else write to it, and only nodes share it "
             "that are alike. It must be ReadWriteMany if replicas run on several nodes, and writable by "
             "the pod's user or pod.fsGroup. Default: none, each pod compiles anew."
         ),

@@ -32,8 +32,7 @@ class Telemetry(ApiModel):
         description=(
             "Base URL of the OpenTelemetry collector that receives the traces, such as "
             "http://collector.observability:4318. Protocol, headers and certificates are variables of "
-            "OpenTelemetry's SDK in engine.env (OTEL_EXPORTER_OTLP_PROTOCOL, by default http/protobuf). "
-            "Default: none, no traces."
+            "OpenTelemetry's SDK in engine.env. Default: none, no traces."
         ),
     )
     sampling: Annotated[str, text(6, pattern=r"^(0(\.[0-9]{1,4})?|1(\.0{1,4})?)$")] = Field(
