@@ -32,7 +32,6 @@ IMPORTS: Final = {
         "prometheus_client",
         "pydantic",
         "pydantic_core",
-        "urllib3",
         "yaml",
     },
     "engine/guided_engine": {
