@@ -46,9 +46,8 @@ FIELDS: dict[str, dict[str, Any]] = {
     },
     "storage": {
         "model__uri": "hf://o/n",
+        "resources": {"limits": {"ephemeral-storage": "200Gi"}},
         "storage": {
-            "hub": {"sizeLimit": "200Gi"},
-            "temporary": "20Gi",
             "cache": {"persistentVolumeClaim": {"claimName": "compiled"}},
         },
     },

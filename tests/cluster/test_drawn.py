@@ -19,7 +19,7 @@ from support.operator_process import install_crd
 pytestmark = pytest.mark.cluster
 
 SITE = cluster_site("guidedmodel:1")
-COUNT = 60
+COUNT = 80
 
 
 @functools.cache

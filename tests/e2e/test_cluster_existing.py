@@ -185,7 +185,7 @@ def test_it_answers_in_json_and_its_trace_is_in_jaeger(user: User) -> None:
 def test_our_programs_tell_that_it_is_ready(user: User) -> None:
     """The first line is not run: it installs what `make setup` has installed."""
     install, *lines = PROGRAMS.splitlines()
-    assert install.endswith("pip install '.[operator]'")
+    assert install.endswith("pip install '.[cli]'")
     assert "GuidedModel default/tiny: ready" in user.runs("\n".join(lines))
 
 

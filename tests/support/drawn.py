@@ -151,6 +151,7 @@ POD = st.fixed_dictionaries(
             unique_by=lambda spread: spread["topologyKey"],
         ),
         "priorityClassName": st.just("high"),
+        "runtimeClassName": st.just("nvidia"),
         "schedulerName": st.just("volcano"),
         "serviceAccountName": NAMES,
         "imagePullSecrets": st.lists(
@@ -182,10 +183,8 @@ STORAGE = st.fixed_dictionaries(
     {},
     optional={
         "cache": st.just({"persistentVolumeClaim": {"claimName": "compiled"}}),
-        "hub": st.just({"persistentVolumeClaim": {"claimName": "downloads"}})
-        | st.fixed_dictionaries({"sizeLimit": SIZES}),
+        "hub": st.just({"persistentVolumeClaim": {"claimName": "downloads"}}),
         "sharedMemory": SIZES,
-        "temporary": SIZES,
     },
 )
 ACCELERATORS = st.sampled_from(
@@ -204,7 +203,6 @@ FIELDS = st.fixed_dictionaries(
         "engine__accelerator": ACCELERATORS,
         "engine__apiKeySecretKeyRef": SECRETS,
         "engine__version": st.just("0.32.0"),
-        "engine__runtimeClassName": st.just("nvidia"),
         "engine__args": st.lists(
             st.sampled_from(["--enforce-eager", "--max-logprobs=3", "--seed=7"]), max_size=64
         ),

@@ -21,6 +21,7 @@ ROOT: Final = Path(__file__).parents[2]
 IMPORTS: Final = {
     "operator/guided_operator": {
         "aiohttp",
+        "cel_expr_python",
         "click",
         "google",
         "guided_contract",
@@ -31,7 +32,6 @@ IMPORTS: Final = {
         "prometheus_client",
         "pydantic",
         "pydantic_core",
-        "urllib3",
         "yaml",
     },
     "engine/guided_engine": {

@@ -6,7 +6,7 @@ import pytest
 
 from guided_operator.api import GuidedModel
 from guided_operator.policy.spec_checks import check
-from support.manifests import changed, guided_model, minimal
+from support.manifests import guided_model
 
 
 def problems(gm: GuidedModel) -> list[str]:
@@ -84,13 +84,39 @@ def test_version_that_contradicts_the_tag() -> None:
             {"sidecar__resources": {"requests": {"memory": "2Gi"}, "limits": {"memory": "1Gi"}}},
             "spec.sidecar.resources.requests.memory: 2Gi exceeds the limit, 1Gi",
         ),
+        (
+            {"rollout": {"progressDeadline": "29m"}},
+            (
+                "spec.rollout.progressDeadline: must be at least probes.startupTimeout, 30m: "
+                "a starting pod would count as stuck"
+            ),
+        ),
     ],
 )
-def test_resources_that_kubernetes_refuses(fields: dict[str, Any], expected: str) -> None:
+def test_amounts_that_do_not_go_together(fields: dict[str, Any], expected: str) -> None:
     assert problems(guided_model(**fields)) == [expected]
 
 
-def test_rules_of_the_server_are_checked_again() -> None:
-    # As after an upgrade of the CRD: stored before the rule, so never seen by it.
-    gm = GuidedModel.model_validate(changed(minimal(), model__uri="s3://bucket/m"))
-    assert [problem.field for problem in check(gm)] == ["spec.model.uri"]
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(
+            "nvidia.com/gpu",
+            "amd.com/gpu",
+            "nvidia.com/mig-1g.10gb",
+            "nvidia.com/gpu.shared",
+            "google.com/tpu",
+        ),
+        "example.com/x",
+    ],
+)
+def test_accelerators_stand_in_one_place(name: str) -> None:
+    fields = {
+        "engine__accelerator": {"resource": "example.com/x"},
+        "resources": {"limits": {name: 1, "rdma/hca": 1}},
+        "sidecar__resources": {"requests": {name: 1}},
+    }
+    assert [problem.field for problem in check(guided_model(**fields))] == [
+        f"spec.resources.limits.{name}",
+        f"spec.sidecar.resources.requests.{name}",
+    ]

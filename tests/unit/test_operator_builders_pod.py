@@ -77,13 +77,11 @@ def test_adapters_are_arguments_and_mounts() -> None:
     ("storage", "volume", "expected"),
     [
         ({}, "hub", {"emptyDir": {}}),
-        ({"hub": {"sizeLimit": "1024Mi"}}, "hub", {"emptyDir": {"sizeLimit": "1Gi"}}),
         ({"hub": CLAIM}, "hub", CLAIM),
         ({"cache": CLAIM}, "cache", CLAIM),
         ({}, "shm", {"emptyDir": {"medium": "Memory", "sizeLimit": "1536Mi"}}),
         ({"sharedMemory": "8Gi"}, "shm", {"emptyDir": {"medium": "Memory", "sizeLimit": "8Gi"}}),
         ({}, "engine-tmp", {"emptyDir": {}}),
-        ({"temporary": "20Gi"}, "engine-tmp", {"emptyDir": {"sizeLimit": "20Gi"}}),
     ],
 )
 def test_storage(storage: dict[str, Any], volume: str, expected: dict[str, Any]) -> None:

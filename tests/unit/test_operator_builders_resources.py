@@ -137,21 +137,3 @@ def test_the_sidecar_keeps_what_the_user_does_not_say(
 
 def test_the_copy_of_the_plugin_asks_for_little() -> None:
     assert resources(guided_model(), "plugin")["requests"] == {"cpu": "10m", "memory": "32Mi"}
-
-
-@pytest.mark.parametrize(
-    ("fields", "expected"),
-    [
-        ({"storage": {"hub": {"sizeLimit": "200Gi"}}}, "200Gi"),
-        ({"storage": {"hub": {"sizeLimit": "200Gi"}, "temporary": "20Gi"}}, "220Gi"),
-        ({"storage": {"temporary": "64Mi"}}, "64Mi"),
-        ({"storage": {"hub": {"persistentVolumeClaim": {"claimName": "c"}}}}, None),
-        ({"storage": {"hub": {"sizeLimit": "200Gi"}}, "model__uri": "pvc://models/a"}, None),
-        ({"storage": {"temporary": "1Gi"}, "resources": {"limits": {"ephemeral-storage": "1Ti"}}}, None),
-    ],
-)
-def test_the_scheduler_counts_what_a_pod_may_write_to_its_node(
-    fields: dict[str, Any], expected: str | None
-) -> None:
-    found = resources(guided_model(**{"model__uri": "hf://o/n"} | fields))
-    assert found["requests"].get("ephemeral-storage") == expected

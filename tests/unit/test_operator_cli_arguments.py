@@ -32,7 +32,9 @@ def write(folder: Path, **changes: object) -> str:
         ),
         ({"replicas": "two"}, "spec.replicas: "),
         ({"guidedDecodng": {}}, "spec.guidedDecodng: unknown field, did you mean guidedDecoding?"),
-        ({"model": {"uri": "s3://bucket/x"}}, "spec.model.uri: the scheme must be hf://, pvc:// or file://"),
+        ({"model": {"uri": "s3://bucket/x"}}, "spec.model.uri: must match ^(hf://"),
+        ({"model": {"uri": "pvc://a/b", "revision": "main"}}, "spec.model.revision: goes with hf:// alone"),
+        ({"parallelism": {"tensor": 3, "nodes": 2}}, "spec.parallelism.nodes: tensor times pipeline must be"),
     ],
 )
 def test_a_bad_manifest_names_field_and_reason(
@@ -41,6 +43,11 @@ def test_a_bad_manifest_names_field_and_reason(
     file = write(tmp_path, **changes)
     assert main([command, "-f", file]) == 2
     assert f"{file}: {said}" in capsys.readouterr().err
+
+
+def test_what_the_api_server_looks_not_into_is_in_no_rules_way(tmp_path: Path) -> None:
+    processor = {"name": "a", "factory": "x.y:Z", "params": {"seed": 2**70}}
+    assert main(["validate", "-f", write(tmp_path, logitsProcessors=[processor])]) == 0
 
 
 def test_every_fault_has_its_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

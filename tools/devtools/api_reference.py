@@ -10,14 +10,15 @@ from pathlib import Path
 from typing import Any, Final
 
 from devtools.combinations_page import COMBINATIONS_FILE, combinations_text
-from guided_operator.api.crd import Schema, schema_of
-from guided_operator.api.rules import RULES
+from guided_operator.api.base import BYTES_PATTERN, DURATION_PATTERN
+from guided_operator.api.crd import Schema, root_schema, rules_of, schema_of
 from guided_operator.api.spec import GuidedModelSpec
 from guided_operator.api.status import MAX_BYTES, GuidedModelStatus
 from guided_operator.api.words import WAY_TO_THE_HUB
 from guided_operator.policy import reserved_options, reserved_variables
 from guided_operator.policy.arguments import REPOSITORIES, WITH_REPOSITORIES
 
+_UNITS: Final = {DURATION_PATTERN: "duration", BYTES_PATTERN: "amount"}
 REFERENCE_FILE: Final = Path("docs", "api.md")
 
 _HEAD: Final = """\
@@ -27,8 +28,9 @@ Made by `python -m devtools.api_reference`; do not edit.
 Examples: [manifests/samples](../manifests/samples).
 
 - `kubectl get gm`, or as part of the category `ai`; `kubectl scale gm/NAME --replicas=N` works.
-- The API server validates most rules itself, also while the operator is down. What only the operator can
-  check sets the condition `Compatible` to False, with a message per field, and no pods are created. So does
+- The API server refuses what breaks types, patterns and [rules](#rules), also while the operator is down.
+  What else cannot run (bounds of durations and amounts, [combinations](compatibility.md), resources, reserved
+  names) sets the condition `Compatible` to False, with a message per field, and no pods are created. So does
   a LeaderWorkerSet where its API is not installed; once it is there, the operator uses it. With the reason
   `RefusedAtStart` the pods are there, and have ended: what they refused is known only at their start.
 - What stands beside the pods (PodDisruptionBudget, PodMonitor) has the
@@ -98,11 +100,8 @@ def reference_text() -> str:
         "## spec\n",
         _table(schema_of(GuidedModelSpec), "spec", with_default=True),
         "## Rules\n",
-        "Beyond types and bounds, the API server refuses:\n",
-        *(
-            f"- `{'.'.join(filter(None, (*rule.at, rule.field))).replace('.*', '[]')}`: {rule.message}."
-            for rule in RULES
-        ),
+        "Beyond types and patterns, the API server refuses by CEL, and `guidedmodel` by the same:\n",
+        *(f"- `{field}`: {rule['message']}." for field, rule in rules_of(root_schema())),
         "",
         *_reserved(),
         "## status\n",
@@ -138,10 +137,8 @@ def _type(field: Schema) -> str:
             return f"integer, {bounds[0]} to {bounds[1]}{or_text * (kind == 'quantity')}"
         case "array":
             return f"list, at most {field['maxItems']}"
-        case "string" if "x-kubernetes-validations" in field:
-            [rule] = field["x-kubernetes-validations"]
-            unit = "duration" if rule["rule"].startswith("duration(") else "amount"
-            return f"{unit}, {rule['message'].removeprefix('must be ')}"
+        case "string" if field.get("pattern") in _UNITS:
+            return _UNITS[field["pattern"]]
         case "object" if "additionalProperties" in field:
             return f"map, at most {field['maxProperties']}"
         case kind:

@@ -35,9 +35,9 @@ and of those with attention and state space layers, with context parallelism, an
 on ROCm it schedules `--enable-dbo` with `deepep_high_throughput` synchronously alone.
 
 ## Refused, or falls back
-A row counts if all of its first column holds; one that refuses is enough. The API server refuses by a rule
-of the schema, the operator by `Compatible=False`, the plugin when a rank starts, and vLLM at its start; the
-last two are the reason `RefusedAtStart`, with the words.
+A row counts if all of its first column holds; one that refuses is enough. The operator refuses by
+`Compatible=False`, the plugin when a rank starts, and vLLM at its start; the last two are the reason
+`RefusedAtStart`, with the words.
 
 What falls back runs, but not as asked for: `guidedmodel validate` and the condition `Compatible` say so, of
 both model runners where a resource alone does not decide.

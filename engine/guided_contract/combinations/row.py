@@ -8,7 +8,7 @@ from typing import Any, Final, Literal, get_args
 import msgspec
 
 Method = Literal["", "NGram", "DraftModel", "Eagle3", "MTP", "DSpark", "DFlash"]
-Refusal = Literal["API server refuses", "operator refuses", "plugin refuses"]
+Refusal = Literal["operator refuses", "plugin refuses"]
 Fallback = Literal["falls back", "falls back to sync", "falls back to few drafts"]
 Happens = Refusal | Fallback
 REFUSALS: Final[tuple[Refusal, ...]] = get_args(Refusal)
@@ -24,7 +24,7 @@ METHODS: Final[Mapping[str, str]] = {
     "DFlash": "dflash",
 }
 NGRAM_ON_CPU: Final = "ngram"  # the same way, as vLLM has it on a CPU: in sync alone
-GPUS: Final = ("CUDA", "Other")
+_GPUS: Final = ("CUDA", "Other")
 _DRAFTS: Final = ("DraftModel", "Eagle3", "MTP", "DSpark", "DFlash")
 
 
@@ -101,7 +101,7 @@ _VALUES: Final[Mapping[str, tuple[str, tuple[Any, ...]]]] = {
     "no speculation": ("method", ("",)),
     "speculation": ("method", ("NGram", *_DRAFTS)),
     "a drafting model": ("method", _DRAFTS),
-    "on a GPU": ("device", GPUS),
+    "on a GPU": ("device", _GPUS),
     "on a CPU": ("device", ("CPU",)),
     "V1": ("runner", ("V1",)),
     "V2": ("runner", ("V2",)),

@@ -1,28 +1,26 @@
 """The shapes that fields of the API share: models, durations, quantities and names."""
 
 import re
-from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Final
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Annotated, Any, Final
 
 from pydantic import (
     AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
-    GetCoreSchemaHandler,
-    GetJsonSchemaHandler,
     StringConstraints,
     WithJsonSchema,
     model_validator,
 )
 from pydantic.alias_generators import to_camel
-from pydantic_core import CoreSchema, core_schema
 
-from guided_operator.api.quantity import QUANTITY_PATTERN, amount, canonical
+from guided_operator.api.quantity import QUANTITY_PATTERN, canonical
 
-# Go's duration, without signs and fractions: what Kubernetes users know, and what CEL can compare.
+# Go's duration, without signs and fractions: what Kubernetes users know.
 DURATION_PATTERN: Final = r"^([0-9]{1,9}(ms|s|m|h)){1,4}$"
-_BYTES_PATTERN: Final = r"^[1-9][0-9]{0,6}(Ki|Mi|Gi|Ti)$"
+BYTES_PATTERN: Final = r"^[1-9][0-9]{0,6}(Ki|Mi|Gi|Ti)$"
 _UNIT_S: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
@@ -68,70 +66,19 @@ def seconds(duration: str) -> float:
     return round(sum(int(number) * _UNIT_S[unit] for number, unit in parts), 3)
 
 
-@dataclass(frozen=True)
-class _Bounds:
-    """Inclusive bounds of a field of text that stands for an amount.
+Duration = Annotated[str, StringConstraints(max_length=32, pattern=DURATION_PATTERN)]
+Bytes = Annotated[str, StringConstraints(max_length=32, pattern=BYTES_PATTERN)]
 
-    The server checks them by CEL, Python by the same two texts.
-    """
 
-    least: str
-    most: str
-    _pattern: ClassVar[str]
-    _rule: ClassVar[str]  # CEL, with {least} and {most}
+def between(least: str, most: str, read: Callable[[str], float | Fraction] = seconds) -> AfterValidator:
+    """Return inclusive bounds of a Duration, or, read as `amount`, of Bytes: Python alone knows them."""
 
-    @staticmethod
-    def _read(text: str) -> float:
-        raise NotImplementedError
-
-    def _check(self, value: str) -> str:
-        read = self._read
-        if not read(self.least) <= read(value) <= read(self.most):
-            raise ValueError(f"must be between {self.least} and {self.most}")
+    def check(value: str) -> str:
+        if not read(least) <= read(value) <= read(most):
+            raise ValueError(f"must be between {least} and {most}, is {value}")
         return value
 
-    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        return core_schema.no_info_after_validator_function(self._check, handler(source))
-
-    def __get_pydantic_json_schema__(
-        self, schema: CoreSchema, handler: GetJsonSchemaHandler
-    ) -> dict[str, Any]:
-        rule = {
-            "rule": self._rule.format(least=self.least, most=self.most),
-            "message": f"must be between {self.least} and {self.most}",
-        }
-        bounds = {"pattern": self._pattern, "maxLength": 32, "x-kubernetes-validations": [rule]}
-        return {**handler(schema), **bounds}
-
-
-class Between(_Bounds):
-    """Bounds of a duration field, both inclusive: `Annotated[str, Between("1s", "1m")]`."""
-
-    _pattern = DURATION_PATTERN
-    _rule = "duration(self) >= duration('{least}') && duration(self) <= duration('{most}')"
-
-    @staticmethod
-    def _read(text: str) -> float:
-        return seconds(text)
-
-
-class BytesBetween(_Bounds):
-    """Bounds of a field of bytes, both inclusive: `Annotated[str, BytesBetween("64Mi", "1Gi")]`.
-
-    Whole binary amounts such as "512Mi": what the server's CEL and Python read alike.
-    """
-
-    _pattern = _BYTES_PATTERN
-    _rule = (
-        "quantity(self).compareTo(quantity('{least}')) >= 0"
-        " && quantity(self).compareTo(quantity('{most}')) <= 0"
-    )
-
-    @staticmethod
-    def _read(text: str) -> float:
-        if not re.fullmatch(_BYTES_PATTERN, text):
-            raise ValueError(f'"{text}" is not an amount such as "512Mi" or "2Gi"')
-        return float(amount(text))
+    return AfterValidator(check)
 
 
 def _quantity_text(value: object) -> object:

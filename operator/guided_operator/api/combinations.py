@@ -1,4 +1,4 @@
-"""The table of what does not go together (guided_contract.combinations), of a spec and in CEL."""
+"""The table of what does not go together (guided_contract.combinations), of a spec."""
 
 import itertools
 import re
@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from guided_contract.combinations.row import GPUS, REFUSALS, Facts, Row
+from guided_contract.combinations.row import REFUSALS, Facts
 from guided_contract.combinations.table import ROWS, that_hold
-from guided_operator.api.rule import Rule, cel_list
 from guided_operator.api.words import option
 
 if TYPE_CHECKING:
@@ -24,32 +23,6 @@ _OTHER_DEFAULTS: Final = {"--performance-mode", "--no-enable-chunked-prefill"}
 # What vLLM takes where --max-num-seqs is not given, at least: on a CPU with one rank.
 _LEAST_MAX_NUM_SEQS: Final = 128
 _SCHEDULING: Final[Mapping[str, Any]] = {"Auto": "", "On": "Async", "Off": "Sync"}
-# CEL that is true of a spec if a fact has one of these values; of the facts that fields alone say.
-_SPEAKS: Final = "has(self.speculative)"
-_ON_CPU: Final = (
-    "has(self.engine.accelerator) && has(self.engine.accelerator.type) && "
-    "self.engine.accelerator.type == 'None'"
-)
-_CEL: Final[Mapping[tuple[str, tuple[Any, ...]], str]] = {
-    ("device", ("CPU",)): _ON_CPU,
-    ("device", GPUS): f"!({_ON_CPU})",
-    ("scheduling", ("Async",)): f"{_SPEAKS} && has(self.speculative.asyncScheduling) && "
-    "self.speculative.asyncScheduling == 'On'",
-    ("staged", (True,)): "has(self.parallelism) && has(self.parallelism.pipeline) && "
-    "self.parallelism.pipeline > 1",
-    ("replicated", (True,)): "has(self.parallelism) && has(self.parallelism.data) && "
-    "self.parallelism.data > 1",
-    ("by_batch", (True,)): f"{_SPEAKS} && has(self.speculative.disableAbove)",
-    ("by_load", (True,)): f"{_SPEAKS} && type(self.speculative.numTokens) == string",
-    ("probabilistic", (True,)): f"{_SPEAKS} && has(self.speculative.draftSampling) && "
-    "self.speculative.draftSampling == 'Probabilistic'",
-    ("adaptive", (True,)): f"{_SPEAKS} && has(self.speculative.verification) && "
-    "self.speculative.verification == 'Adaptive'",
-    ("lora", (True,)): "has(self.lora)",
-    ("processors", (True,)): "has(self.logitsProcessors) && self.logitsProcessors.size() > 0",
-    ("on_ranks", (False,)): "has(self.guidedDecoding) && has(self.guidedDecoding.placement) && "
-    "self.guidedDecoding.placement == 'Scheduler'",
-}
 
 
 def facts_of(spec: "GuidedModelSpec") -> Facts:
@@ -196,18 +169,3 @@ def _crowded(engine: "Engine", drafts: int, ranks: int) -> bool:
         (_number(engine, _SEQUENCES) or min(seqs, int(given or tokens))) * (drafts + 1) > int(given or tokens)
         for seqs, tokens in defaults
     )
-
-
-def _holds(fact: str, values: tuple[Any, ...]) -> str:
-    """Return CEL that is true of a spec if a fact has one of these values."""
-    if fact == "method":
-        return f"{_SPEAKS} && self.speculative.method in {cel_list(values)}"
-    return _CEL[fact, values]
-
-
-def _rule(row: Row) -> Rule:
-    met = " && ".join(_holds(fact, values) for fact, values in row.when.items())
-    return Rule(("spec",), row.field, row.message, f"!({met})", lambda spec: row.holds(facts_of(spec)))
-
-
-COMBINATION_RULES: Final = tuple(_rule(row) for row in ROWS if row.happens == "API server refuses")

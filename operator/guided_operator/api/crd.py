@@ -5,6 +5,7 @@ difference. Without --check the file below manifests/crd is written, with it com
 """
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,7 +13,7 @@ import yaml
 
 from guided_contract import names
 from guided_operator.api.base import ApiModel
-from guided_operator.api.rules import RULES
+from guided_operator.api.resource import GuidedModel
 from guided_operator.api.spec import GuidedModelSpec
 from guided_operator.api.status import GuidedModelStatus
 
@@ -114,19 +115,9 @@ def _without_defaults(node: Schema) -> Schema:
     return node
 
 
-def _add_rules(root: Schema) -> None:
-    for rule in RULES:
-        node = root
-        for part in rule.at:
-            node = node["items"] if part == "*" else node["properties"][part]
-        validation = {"rule": rule.cel, "message": rule.message}
-        if rule.at and rule.field:
-            validation["fieldPath"] = f".{rule.field}"
-        node.setdefault("x-kubernetes-validations", []).append(validation)
-
-
-def _root() -> Schema:
-    root = {
+def root_schema() -> Schema:
+    """Return the schema of a GuidedModel, with its rules."""
+    return {
         "type": "object",
         "description": "A model served by vLLM, with guided decoding on every rank.",
         "required": ["spec"],
@@ -137,9 +128,17 @@ def _root() -> Schema:
             "spec": schema_of(GuidedModelSpec),
             "status": {**_without_defaults(schema_of(GuidedModelStatus)), "default": _UNSEEN},
         },
+        "x-kubernetes-validations": GuidedModel.model_json_schema()["x-kubernetes-validations"],
     }
-    _add_rules(root)
-    return root
+
+
+def rules_of(schema: Schema, path: str = "") -> Iterator[tuple[str, Schema]]:
+    """Yield each rule of a schema, with the field that it is about."""
+    for rule in schema.get("x-kubernetes-validations", ()):
+        yield f"{path}{rule.get('fieldPath', '')}".removeprefix(".") or "metadata", rule
+    for name, field in schema.get("properties", {}).items():
+        yield from rules_of(field, f"{path}.{name}")
+        yield from rules_of(field.get("items", {}), f"{path}.{name}[]")
 
 
 def custom_resource_definition() -> Schema:
@@ -148,7 +147,7 @@ def custom_resource_definition() -> Schema:
         "name": names.API_VERSION,
         "served": True,
         "storage": True,
-        "schema": {"openAPIV3Schema": _root()},
+        "schema": {"openAPIV3Schema": root_schema()},
         "subresources": {
             "status": {},
             "scale": {

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final
 from pydantic import Field
 
 from guided_operator.api.base import ApiModel, text
-from guided_operator.api.rule import Rule
+from guided_operator.api.rule import Rule, rules
 
 # Of one processor's params, as JSON. All 16 have room in the ConfigMap of the pod's configuration (1 MiB).
 MAX_PARAMS_BYTES: Final = 32 * 1024
@@ -18,6 +18,14 @@ LEFT_OUT: Final = {"": "left out"}
 
 class LogitsProcessor(ApiModel):
     """A stateful logits processor; its factory makes one per sequence."""
+
+    model_config = rules(
+        Rule(
+            "enforced",
+            "a processor that is enforced runs by default: remove applyByDefault, or set enforced to false",
+            "!has(self.enforced) || !self.enforced || !has(self.applyByDefault) || self.applyByDefault",
+        )
+    )
 
     name: Annotated[str, text(63, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")] = Field(
         description="Name that requests use. Unique in the list."
@@ -51,25 +59,6 @@ class LogitsProcessor(ApiModel):
             "and watermarks. Default: false, a request may leave it out."
         ),
     )
-
-
-LOGITS_PROCESSOR_RULES: Final = (
-    Rule(
-        ("spec",),
-        "logitsProcessors",
-        "each name must be there once",
-        "!has(self.logitsProcessors) || "
-        "self.logitsProcessors.all(a, self.logitsProcessors.exists_one(b, b.name == a.name))",
-        lambda spec: len({each.name for each in spec.logits_processors}) < len(spec.logits_processors),
-    ),
-    Rule(
-        ("spec", "logitsProcessors", "*"),
-        "enforced",
-        "a processor that is enforced runs by default: remove applyByDefault, or set enforced to false",
-        "!has(self.enforced) || !self.enforced || !has(self.applyByDefault) || self.applyByDefault",
-        lambda processor: processor.enforced and not processor.apply_by_default,
-    ),
-)
 
 
 def is_too_large(params: Any) -> bool:

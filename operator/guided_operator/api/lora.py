@@ -1,12 +1,12 @@
 """LoRA adapters: `spec.lora`."""
 
-from typing import Annotated, Final, Literal
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
 from guided_operator.api.base import ApiModel, text, unique_names
-from guided_operator.api.model import Uri, uri_rules
-from guided_operator.api.rule import Rule
+from guided_operator.api.model import Uri
+from guided_operator.api.rule import Rule, rules
 
 Rank = Literal[1, 8, 16, 32, 64, 128, 256, 320, 512]  # what vLLM has kernels for
 
@@ -23,13 +23,20 @@ class Adapter(ApiModel):
 class Lora(ApiModel):
     """LoRA adapters of the model."""
 
+    model_config = rules(
+        Rule(
+            "maxCached",
+            "must be at least maxActive",
+            "!has(self.maxCached) || !has(self.maxActive) || self.maxCached >= self.maxActive",
+        )
+    )
+
     adapters: Annotated[list[Adapter], Field(min_length=1, max_length=256), AfterValidator(unique_names)] = (
         Field(
             description=(
-                "LoRA adapters; clients see each as a model of its own, with the same guided decoding. "
-                "All are loaded when the engine starts, none on request; a pod becomes ready once it has "
-                "loaded them. From the hub (hf://) an adapter is its repository's default branch, whatever "
-                "model.revision says: vLLM has no word for another. To pin one, serve it from a claim."
+                "LoRA adapters; clients see each as a model of its own. All are loaded when the engine "
+                "starts. From the hub (hf://) an adapter is its repository's default branch: to pin one, "
+                "serve it from a claim."
             ),
             json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
         )
@@ -56,26 +63,3 @@ class Lora(ApiModel):
             "disk again when a request needs them. Default: maxActive, as in vLLM."
         ),
     )
-
-
-LORA_RULES: Final = (
-    *uri_rules("spec", "lora", "adapters", "*"),
-    Rule(
-        ("spec", "lora"),
-        "maxCached",
-        "must be at least maxActive",
-        "!has(self.maxCached) || !has(self.maxActive) || self.maxCached >= self.maxActive",
-        lambda lora: lora.max_cached is not None and lora.max_cached < lora.max_active,
-    ),
-    Rule(
-        (),
-        "spec.lora.adapters",
-        "an adapter must not have the name of the model itself",
-        "!has(self.spec.lora) || !self.spec.lora.adapters.exists(a, a.name == "
-        "(has(self.spec.model.servedName) ? self.spec.model.servedName : self.metadata.name))",
-        lambda gm: (
-            gm.spec.lora is not None
-            and any(adapter.name == gm.served_name for adapter in gm.spec.lora.adapters)
-        ),
-    ),
-)

@@ -10,7 +10,6 @@ from pydantic_core import ErrorDetails
 
 from guided_operator.api.resource import API_VERSION, GuidedModel
 from guided_operator.api.rule import Problem
-from guided_operator.api.rules import broken_rules
 
 _TEXT: Final = "tag:yaml.org,2002:str"
 _TIME: Final = "tag:yaml.org,2002:timestamp"
@@ -162,26 +161,24 @@ def parse(manifest: Mapping[str, Any], *, unknown: Literal["ignore"] | None = No
     Its status is left out: another release may have written it in other shapes, and it is no part of
     what is to run.
 
+    The schema's rules in CEL are the API server's to judge, and `cli.rules`'s where there is none.
+
     `unknown` "ignore" leaves out fields of the spec that this release does not know, which are a problem
     otherwise: a later one may have stored them.
 
     Raises
     ------
     ManifestError
-        A field is unknown, missing or wrong, or a rule of the API is broken.
+        A field is unknown, missing or wrong.
     """
     wrong_type = _wrong_type(manifest)
     if wrong_type:
         raise ManifestError(wrong_type)
     wanted = {field: value for field, value in manifest.items() if field != "status"}
     try:
-        gm = GuidedModel.model_validate(wanted, extra=unknown)
+        return GuidedModel.model_validate(wanted, extra=unknown)
     except ValidationError as error:
         raise ManifestError([_problem(detail) for detail in error.errors(include_url=False)]) from error
-    problems = broken_rules(gm)
-    if problems:
-        raise ManifestError(problems)
-    return gm
 
 
 def _wrong_type(manifest: Mapping[str, Any]) -> list[Problem]:

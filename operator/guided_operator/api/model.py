@@ -1,11 +1,12 @@
 """What is served: `spec.model`, and how other weights are named."""
 
+import re
 from typing import Annotated, Final
 
 from pydantic import Field
 
 from guided_operator.api.base import ApiModel, text
-from guided_operator.api.rule import Rule, cel_text, matches
+from guided_operator.api.rule import Rule, cel_text, rules
 from guided_operator.api.secret_refs import SecretKey
 
 _PART: Final = "[A-Za-z0-9_][A-Za-z0-9._@+-]*"  # never "." or "..", nor a hidden folder
@@ -13,35 +14,30 @@ _ON_HUB: Final = "[A-Za-z0-9_][A-Za-z0-9._-]*"
 _URI: Final = (
     f"^(hf://{_ON_HUB}(/{_ON_HUB})?|pvc://[a-z0-9]([-a-z0-9.]*[a-z0-9])?(/{_PART})*|file://(/{_PART})+)/?$"
 )
-_SCHEME: Final = "^(hf|pvc|file)://"
-_PINNED: Final = "^hf://[^:@]+[:@][^/]"  # as other tools write a revision, hf://ORG/NAME@main
-_SHAPE: Final = f"{_PINNED}|{_URI}"  # the former has a message of its own
 # A branch, a tag or a commit, as git lets them be called.
 _NAME: Final = r"[A-Za-z0-9_][A-Za-z0-9_-]*(\.[A-Za-z0-9_-]+)*"
-_REVISION: Final = f"^{_NAME}(/{_NAME})*$"
 # What else the hub may take for a revision: git looks for pr/7 below refs/, too.
 _REF: Final = r"(?i)^(refs/.*|pr/[0-9]+)$"
 MODELS_DIR: Final = "/models"  # where pods mount claims of models, each by its name
 
 Uri = Annotated[
     str,
-    text(512),
+    text(512, pattern=_URI),
     Field(
         description=(
-            "Location of the weights. hf://ORG/NAME: a repository on the Hugging Face hub. "
-            "pvc://CLAIM/PATH: a folder in a PersistentVolumeClaim in this namespace, mounted read-only. "
-            "file:///PATH: a folder in the engine's image. s3:// and oci:// are not supported."
+            "Location of the weights: hf://ORG/NAME on the Hugging Face hub, pvc://CLAIM/PATH in a "
+            "PersistentVolumeClaim of this namespace, or file:///PATH in the engine's image. A branch, "
+            "tag or commit is written as revision."
         )
     ),
 ]
 Revision = Annotated[
     str,
-    text(128, pattern=r"^[A-Za-z0-9._/-]+$"),
+    text(128, pattern=f"^{_NAME}(/{_NAME})*$"),
     Field(
         description=(
-            "Branch, tag or commit on the Hugging Face hub, never refs/... or pr/NUMBER, which anybody may "
-            "make there. Only with hf://. Only a commit cannot change under running replicas. Default: the "
-            "hub's default branch."
+            "Branch, tag or commit on the Hugging Face hub, never refs/... or pr/NUMBER; only a commit "
+            "cannot change under running replicas. Default: the hub's default branch."
         )
     ),
 ]
@@ -50,15 +46,23 @@ Revision = Annotated[
 class ModelSource(ApiModel):
     """Source of a draft model."""
 
+    model_config = rules(
+        Rule(
+            "revision",
+            "goes with hf:// alone, and must be a branch, a tag or a commit: refs/... and pr/... may be "
+            "anybody's, such as a pull request of a stranger; merge it, and name the branch",
+            "!has(self.revision) || (self.uri.startsWith('hf://') && "
+            f"!self.revision.matches({cel_text(_REF)}))",
+        )
+    )
+
     uri: Uri
     revision: Revision | None = None
 
 
-class Model(ApiModel):
+class Model(ModelSource):
     """The model to serve."""
 
-    uri: Uri
-    revision: Revision | None = None
     served_name: Annotated[str, text(128, pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/-]*$")] | None = Field(
         default=None,
         description=(
@@ -68,9 +72,8 @@ class Model(ApiModel):
     auth_secret_key_ref: SecretKey | None = Field(
         default=None,
         description=(
-            "Key of a Secret that holds a Hugging Face token, for private or gated models. Engine and "
-            "sidecar get it as HF_TOKEN. A changed token takes effect when pods restart. Only with a "
-            "hf:// URI of the model, the draft model or an adapter. Default: none."
+            "Key of a Secret that holds a Hugging Face token. A changed token takes effect when pods "
+            "restart. Only with a hf:// URI of the model, the draft model or an adapter. Default: none."
         ),
     )
     trust_remote_code: bool = Field(
@@ -82,79 +85,6 @@ class Model(ApiModel):
     )
 
 
-def uri_rules(*at: str) -> tuple[Rule, ...]:
-    """Return what must hold of the node at `at`, which has a uri."""
-    return (
-        Rule(
-            at,
-            "uri",
-            "the scheme must be hf://, pvc:// or file://; s3:// and oci:// are not supported",
-            f"self.uri.matches({cel_text(_SCHEME)})",
-            lambda source: not matches(_SCHEME, source.uri),
-        ),
-        Rule(
-            at,
-            "uri",
-            "must not name a branch, tag or commit, as @main or :tag: write it as revision, beside uri; an "
-            "adapter has none, so pin one by a claim",
-            f"!self.uri.matches({cel_text(_PINNED)})",
-            lambda source: matches(_PINNED, source.uri),
-        ),
-        Rule(
-            at,
-            "uri",
-            "must be hf://ORG/NAME, pvc://CLAIM/PATH or file:///PATH: parts of letters, digits, ., _ and - "
-            "(in a path @ and +, too) that begin with a letter, a digit or _",
-            f"!self.uri.matches({cel_text(_SCHEME)}) || self.uri.matches({cel_text(_SHAPE)})",
-            lambda source: matches(_SCHEME, source.uri) and not matches(_SHAPE, source.uri),
-        ),
-    )
-
-
-def source_rules(*at: str) -> tuple[Rule, ...]:
-    """Return what must hold of the node at `at`, which has a uri and perhaps a revision."""
-    return (
-        *uri_rules(*at),
-        Rule(
-            at,
-            "revision",
-            "may be set only for a model from the Hugging Face hub (hf://)",
-            "!has(self.revision) || self.uri.startsWith('hf://')",
-            lambda source: source.revision is not None and not source.uri.startswith("hf://"),
-        ),
-        Rule(
-            at,
-            "revision",
-            "must be a branch, a tag or a commit: refs/... and pr/... may be anybody's, such as a pull "
-            "request of a stranger; merge it, and name the branch",
-            f"!has(self.revision) || (self.revision.matches({cel_text(_REVISION)}) && "
-            f"!self.revision.matches({cel_text(_REF)}))",
-            lambda source: (
-                source.revision is not None
-                and (not matches(_REVISION, source.revision) or matches(_REF, source.revision))
-            ),
-        ),
-    )
-
-
 def is_uri(text: str) -> bool:
     """Return whether a text is the location of weights."""
-    return matches(_URI, text)
-
-
-MODEL_RULES: Final = (
-    *source_rules("spec", "model"),
-    Rule(
-        ("spec",),
-        "model.authSecretKeyRef",
-        "may be set only if the model, the draft model or an adapter comes from the Hugging Face hub (hf://)",
-        "!has(self.model.authSecretKeyRef) || self.model.uri.startsWith('hf://') || "
-        "(has(self.speculative) && has(self.speculative.draftModel) && "
-        "self.speculative.draftModel.uri.startsWith('hf://')) || "
-        "(has(self.lora) && self.lora.adapters.exists(a, a.uri.startsWith('hf://')))",
-        lambda spec: (
-            spec.model.auth_secret_key_ref is not None
-            and not any(uri.startswith("hf://") for uri in spec.uris.values())
-        ),
-    ),
-)
+    return re.fullmatch(_URI.strip("^$"), text) is not None

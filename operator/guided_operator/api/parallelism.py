@@ -1,23 +1,43 @@
 """How one replica is spread over devices and nodes: `spec.parallelism`."""
 
-from typing import Annotated, Final
+from typing import Annotated
 
 from pydantic import Field
 
 from guided_contract.heartbeat import SLOTS
 from guided_operator.api.base import ApiModel
-from guided_operator.api.rule import Rule
+from guided_operator.api.rule import Rule, rules
 
 
 class Parallelism(ApiModel):
     """How the model is spread over devices."""
 
+    model_config = rules(  # where the whole object is a default, its own are not in it yet
+        Rule(
+            "data",
+            f"data times (1 + tensor times pipeline) must not exceed {SLOTS}, the size of a pod's "
+            "heartbeat table",
+            "!has(self.tensor) || !has(self.pipeline) || !has(self.data)"
+            f" || self.data * (1 + self.tensor * self.pipeline) <= {SLOTS}",
+        ),
+        Rule(
+            "nodes",
+            "tensor times pipeline must be a multiple of nodes, so that each node has as many ranks",
+            "!has(self.tensor) || !has(self.pipeline) || !has(self.nodes)"
+            " || (self.tensor * self.pipeline) % self.nodes == 0",
+        ),
+        Rule(
+            "data",
+            "data above 1 together with nodes above 1 is not supported: set one of them to 1",
+            "!has(self.data) || !has(self.nodes) || self.data == 1 || self.nodes == 1",
+        ),
+    )
+
     tensor: Annotated[int, Field(ge=1, le=128)] = Field(
         default=1,
         description=(
             "Tensor parallel size: ranks that share each layer. Default: 1. A pod gets tensor times "
-            "pipeline times data GPUs, divided by nodes; about 128 is the most that a pod's heartbeat "
-            "table holds."
+            "pipeline times data GPUs, divided by nodes."
         ),
     )
     pipeline: Annotated[int, Field(ge=1, le=128)] = Field(
@@ -38,8 +58,7 @@ class Parallelism(ApiModel):
         default=1,
         description=(
             "Pods, each on its own node, that the ranks of one replica are spread over. Default: 1. With "
-            "more than 1 the operator creates a LeaderWorkerSet (its API must be installed) instead of a "
-            "Deployment. It cannot be changed from 1 to more, or back."
+            "more, a LeaderWorkerSet is created instead of a Deployment, and its API must be installed."
         ),
     )
 
@@ -47,43 +66,3 @@ class Parallelism(ApiModel):
     def ranks(self) -> int:
         """Workers in a pod, of all its engines."""
         return self.tensor * self.pipeline * self.data // self.nodes
-
-
-_NODES: Final = (
-    "(has({0}.parallelism) && has({0}.parallelism.nodes) && {0}.parallelism.nodes > 1)"  # as a boolean
-)
-
-PARALLELISM_RULES: Final = (
-    Rule(
-        ("spec", "parallelism"),
-        "data",
-        f"data times (1 + tensor times pipeline) must not exceed {SLOTS}, the size of a pod's "
-        f"heartbeat table",
-        # Where the whole object is a default, its own are not in it yet.
-        "!has(self.tensor) || !has(self.pipeline) || !has(self.data)"
-        f" || self.data * (1 + self.tensor * self.pipeline) <= {SLOTS}",
-        lambda spread: spread.data * (1 + spread.tensor * spread.pipeline) > SLOTS,
-    ),
-    Rule(
-        ("spec", "parallelism"),
-        "nodes",
-        "tensor times pipeline must be a multiple of nodes, so that each node has the same number of ranks",
-        "!has(self.tensor) || !has(self.pipeline) || !has(self.nodes)"
-        " || (self.tensor * self.pipeline) % self.nodes == 0",
-        lambda spread: spread.tensor * spread.pipeline % spread.nodes != 0,
-    ),
-    Rule(
-        ("spec", "parallelism"),
-        "data",
-        "data above 1 together with nodes above 1 is not supported: set one of them to 1",
-        "!has(self.data) || !has(self.nodes) || self.data == 1 || self.nodes == 1",
-        lambda spread: spread.data > 1 and spread.nodes > 1,
-    ),
-    Rule(
-        ("spec",),
-        "parallelism.nodes",
-        "cannot be changed from 1 to more, or back: create a new GuidedModel instead",
-        f"{_NODES.format('self')} == {_NODES.format('oldSelf')}",
-        lambda _: False,  # about a change, which one manifest does not show
-    ),
-)

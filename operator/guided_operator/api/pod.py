@@ -114,6 +114,10 @@ class Pod(ApiModel):
     scheduler_name: _OBJECT_NAME | None = Field(
         default=None, description="Scheduler of the pods. Default: default-scheduler."
     )
+    runtime_class_name: _OBJECT_NAME | None = Field(
+        default=None,
+        description="RuntimeClass of the pods, for GPU drivers that need one. Default: none.",
+    )
     service_account_name: _OBJECT_NAME | None = Field(
         default=None,
         description=(

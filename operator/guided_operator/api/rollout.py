@@ -6,8 +6,8 @@ from typing import Annotated, Any, Final
 
 from pydantic import AfterValidator, Field, WithJsonSchema
 
-from guided_operator.api.base import ApiModel, Between, seconds, text
-from guided_operator.api.rule import Rule
+from guided_operator.api.base import ApiModel, Duration, between, text
+from guided_operator.api.rule import Rule, rules
 
 _PERCENT: Final = r"^(100|[1-9]?[0-9])%$"
 _MOST: Final = 10_000  # as replicas
@@ -42,28 +42,35 @@ Pods = Annotated[
 class Rollout(ApiModel):
     """How a change reaches the pods."""
 
+    model_config = rules(
+        Rule(
+            "maxUnavailable",
+            "must not be 0 if maxSurge is 0: no pod could ever be replaced",
+            "!has(self.maxUnavailable) || (self.maxUnavailable != 0 && self.maxUnavailable != '0%') || "
+            "(has(self.maxSurge) && self.maxSurge != 0 && self.maxSurge != '0%')",
+        )
+    )
+
     max_surge: Pods = Field(
         default=0,
         description=(
             "Maximum number of pods above replicas during a rollout: a number, or a percentage of "
-            "replicas, rounded up. Default: 0, because each extra pod needs extra GPUs, which a full "
-            "cluster does not have."
+            "replicas, rounded up. Default: 0, because each extra pod needs extra GPUs."
         ),
     )
     max_unavailable: Pods = Field(
         default=1,
         description=(
             "Maximum number of pods that may be not ready during a rollout: a number, or a percentage of "
-            "replicas, rounded down. Default: 1, so that a rollout needs no spare GPUs. With replicas 1 "
-            "no pod serves meanwhile: if there is room for a second pod, set maxSurge to 1 and this to 0."
+            "replicas, rounded down. Default: 1, so that a rollout needs no spare GPUs. With replicas 1 no "
+            "pod serves meanwhile, unless maxSurge is 1 and this 0."
         ),
     )
-    progress_deadline: Annotated[str, Between("10s", "168h")] | None = Field(
+    progress_deadline: Annotated[Duration, between("10s", "168h")] | None = Field(
         default=None,
         description=(
-            "Time without progress after which a rollout is reported as stuck: Progressing becomes False. "
-            "The operator keeps trying. At least probes.startupTimeout. Default: "
-            "probes.startupTimeout plus 20 minutes, for pulling a large image."
+            "Time without progress after which Progressing becomes False, probes.startupTimeout to 168h. "
+            "Default: probes.startupTimeout plus 20 minutes, for pulling a large image."
         ),
     )
     paused: bool = Field(
@@ -76,17 +83,16 @@ class Rollout(ApiModel):
     restart_token: Annotated[str, text(64)] | None = Field(
         default=None,
         description=(
-            "Any text; changing it replaces all pods, as `kubectl rollout restart` does, with pods as "
-            "this release of the operator renders them. Setting an earlier token again brings back the "
-            "pods that were rendered for it. Default: none."
+            "Any text; changing it replaces all pods, as `kubectl rollout restart` does. Setting an "
+            "earlier token again brings back its pods. Default: none."
         ),
     )
     rollback_to: Annotated[str, text(63, pattern=_REVISION)] | None = Field(
         default=None,
         description=(
-            "Revision to run, as shown by status.revision. While it is set, other changes of the spec "
-            "that concern pods have no effect. The last five revisions are kept, as ControllerRevisions. "
-            "Default: none, the pods follow the spec."
+            "Revision to run, as shown by status.revision; other changes that concern pods have no "
+            "effect meanwhile. The last five are kept, as ControllerRevisions. Default: none, the pods "
+            "follow the spec."
         ),
     )
 
@@ -108,31 +114,3 @@ def _count(value: int | str, replicas: int, rounded: Any) -> int:
         return value
     count: int = rounded(replicas * int(value.removesuffix("%")) / 100)
     return count
-
-
-def _is_none(value: int | str) -> bool:
-    return value in (0, "0%")
-
-
-ROLLOUT_RULES: Final = (
-    Rule(
-        ("spec", "rollout"),
-        "maxUnavailable",
-        "must not be 0 if maxSurge is 0: no pod could ever be replaced",
-        "!has(self.maxUnavailable) || (self.maxUnavailable != 0 && self.maxUnavailable != '0%') || "
-        "(has(self.maxSurge) && self.maxSurge != 0 && self.maxSurge != '0%')",
-        lambda rollout: _is_none(rollout.max_unavailable) and _is_none(rollout.max_surge),
-    ),
-    Rule(
-        ("spec",),
-        "rollout.progressDeadline",
-        "must be at least probes.startupTimeout: a pod that is still starting would count as stuck",
-        "!has(self.rollout) || !has(self.rollout.progressDeadline) || "
-        "duration(self.rollout.progressDeadline) >= duration(has(self.probes) && "
-        "has(self.probes.startupTimeout) ? self.probes.startupTimeout : '30m')",
-        lambda spec: (
-            spec.rollout.progress_deadline is not None
-            and seconds(spec.rollout.progress_deadline) < seconds(spec.probes.startup_timeout)
-        ),
-    ),
-)

@@ -1,9 +1,10 @@
-"""A validation rule of a GuidedModel, in CEL and in Python, with its message."""
+"""A rule of a GuidedModel beyond types: data of the schema, in CEL, which the API server evaluates."""
 
-import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import NamedTuple
+
+from pydantic import ConfigDict, JsonValue
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,29 +19,32 @@ class Problem:
         return f"{self.field}: {self.message}"
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """A validation rule.
+class Rule(NamedTuple):
+    """What must hold of the model that has the rule in its `model_config`.
 
     Parameters
     ----------
-    at
-        Path of the node that it is about; "*" stands for each item of a list.
     field
-        The part of the node that is reported; "" is the node itself.
+        The part of the model that is reported, as users write it; "" is the model itself.
     message
-        What is reported after the field: what must hold, and what to do.
+        What must hold, and what to do.
     cel
-        CEL that is true if the rule is met.
-    broken
-        The negation of `cel`, on the parsed node.
+        CEL that is true if the rule is met; `self` is the model, as the API server stores it.
     """
 
-    at: tuple[str, ...]
     field: str
     message: str
     cel: str
-    broken: Callable[[Any], bool]
+
+    def as_schema(self) -> dict[str, JsonValue]:
+        """Return the rule as a structural schema has it."""
+        at: dict[str, JsonValue] = {"fieldPath": f".{self.field}"} if self.field else {}
+        return {"rule": self.cel, "message": self.message, **at}
+
+
+def rules(*each: Rule) -> ConfigDict:
+    """Return the `model_config` of a model that has these rules."""
+    return ConfigDict(json_schema_extra={"x-kubernetes-validations": [rule.as_schema() for rule in each]})
 
 
 def cel_text(value: str) -> str:
@@ -51,8 +55,3 @@ def cel_text(value: str) -> str:
 def cel_list(values: Iterable[str]) -> str:
     """Return texts as CEL writes a list of them."""
     return "[" + ", ".join(cel_text(value) for value in values) + "]"
-
-
-def matches(pattern: str, value: str) -> bool:
-    """Say what the API server's `matches` says: unlike Python's own, `$` is not before a last line break."""
-    return re.search(re.sub(r"\$$", r"\\Z", pattern), value) is not None

@@ -12,8 +12,7 @@ class Sidecar(ApiModel):
     resources: Resources = Field(
         default=Resources(),
         description=(
-            "Resources of the sidecar container. Default: requests of 100m CPU and 512Mi memory, and a "
-            "memory limit of 4Gi, enough for one worker at its own limit and a spare. Whichever of CPU and "
-            "memory has a request or a limit here has no default."
+            "Resources of the sidecar container. Default, of each that has no value here: requests of 100m "
+            "CPU and 512Mi memory, and a memory limit of 4Gi."
         ),
     )

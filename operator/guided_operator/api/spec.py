@@ -1,6 +1,6 @@
 """What a user asks for: `spec` of a GuidedModel. Each description says unit, default and reason."""
 
-from typing import Annotated
+from typing import Annotated, Final
 
 from pydantic import Field
 
@@ -18,14 +18,39 @@ from guided_operator.api.pod import Pod
 from guided_operator.api.probes import Probes
 from guided_operator.api.resources import Resources
 from guided_operator.api.rollout import Rollout
+from guided_operator.api.rule import Rule, rules
 from guided_operator.api.sidecar import Sidecar
 from guided_operator.api.speculative import Speculative
 from guided_operator.api.storage import Storage
 from guided_operator.api.telemetry import Telemetry
 
+_NODES: Final = "(has({0}.parallelism) && has({0}.parallelism.nodes) && {0}.parallelism.nodes > 1)"
+
 
 class GuidedModelSpec(ApiModel):
     """A model served by vLLM, with guided decoding on every rank."""
+
+    model_config = rules(
+        Rule(
+            "parallelism.nodes",
+            "cannot be changed from 1 to more, or back: create a new GuidedModel instead",
+            f"{_NODES.format('self')} == {_NODES.format('oldSelf')}",
+        ),
+        Rule(
+            "model.authSecretKeyRef",
+            "may be set only if the model, the draft model or an adapter comes from the Hugging Face hub (hf://)",
+            "!has(self.model.authSecretKeyRef) || self.model.uri.startsWith('hf://') || "
+            "(has(self.speculative) && has(self.speculative.draftModel) && "
+            "self.speculative.draftModel.uri.startsWith('hf://')) || "
+            "(has(self.lora) && self.lora.adapters.exists(a, a.uri.startsWith('hf://')))",
+        ),
+        Rule(
+            "logitsProcessors",
+            "each name must be there once",
+            "!has(self.logitsProcessors) || "
+            "self.logitsProcessors.all(a, self.logitsProcessors.exists_one(b, b.name == a.name))",
+        ),
+    )
 
     model: Model = Field(description="The model to serve.")
     engine: Engine = Field(description="The vLLM server.")
@@ -39,19 +64,18 @@ class GuidedModelSpec(ApiModel):
     logits_processors: Annotated[list[LogitsProcessor], Field(max_length=MOST_PROCESSORS)] = Field(
         default=[],
         description=(
-            "Stateful logits processors, applied in this order. The list is atomic: who applies it owns all "
-            "of it, because items merged by name would have no certain order. Default: none."
+            "Stateful logits processors, applied in this order. The list is atomic: who applies it owns "
+            "all of it, because items merged by name would have no certain order. Default: none."
         ),
         json_schema_extra={"x-kubernetes-list-type": "atomic"},
     )
-    speculative: Speculative | None = Field(default=None, description=("Speculative decoding. Default: off."))
+    speculative: Speculative | None = Field(default=None, description="Speculative decoding. Default: off.")
     lora: Lora | None = Field(default=None, description="LoRA adapters. Default: none.")
     replicas: Annotated[int, Field(ge=0, le=10_000)] = Field(
         default=1,
         description=(
-            "Number of replicas: pods, or groups of parallelism.nodes pods. Default: 1. 0 removes the "
-            "pods and keeps everything else. Leave it out of what you apply where a HorizontalPodAutoscaler "
-            "or KEDA scales the GuidedModel: it sets it."
+            "Number of replicas: pods, or groups of parallelism.nodes pods. Default: 1. Leave it out of "
+            "what you apply where a HorizontalPodAutoscaler or KEDA sets it."
         ),
     )
     network_policy: NetworkPolicy | None = Field(
@@ -61,17 +85,16 @@ class GuidedModelSpec(ApiModel):
     resources: Resources = Field(
         default=Resources(),
         description=(
-            "CPU and memory of the engine container. Default: requests of 1 CPU for each of the pod's ranks "
-            "and 2 for each of its engines (parallelism.data), and of 4Gi of memory for each rank and 4Gi "
-            "more; and of ephemeral-storage, what storage.temporary and storage.hub.sizeLimit allow. "
-            "Whichever has a request or a limit here has no default. Accelerators are set by "
+            "CPU, memory and ephemeral-storage (downloads and caches without a claim) of the engine "
+            "container. Default, of each that has no value here: requests of 1 CPU for each rank and 2 for "
+            "each engine of a pod, and of 4Gi of memory for each rank and 4Gi more. Accelerators are set by "
             "engine.accelerator."
         ),
     )
     rollout: Rollout = Field(default=Rollout(), description="How a change reaches the pods.")
     probes: Probes = Field(default=Probes(), description="Deadlines of health checks.")
     telemetry: Telemetry | None = Field(
-        default=None, description=("Where traces and metrics go. Default: none, no traces and no PodMonitor.")
+        default=None, description="Where traces and metrics go. Default: none, no traces and no PodMonitor."
     )
     drain: Drain = Field(default=Drain(), description="How a pod stops.")
     sidecar: Sidecar = Field(

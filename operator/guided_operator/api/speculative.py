@@ -5,8 +5,8 @@ from typing import Annotated, Final, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
 from guided_operator.api.base import ApiModel
-from guided_operator.api.model import ModelSource, source_rules
-from guided_operator.api.rule import Rule, cel_list
+from guided_operator.api.model import ModelSource
+from guided_operator.api.rule import Rule, cel_list, rules
 
 _NEEDS_DRAFT: Final = ("DraftModel", "Eagle3", "DFlash")
 _TAKES_DRAFT: Final = (*_NEEDS_DRAFT, "DSpark")
@@ -51,40 +51,58 @@ NumTokens = Annotated[
 class PromptLookup(ApiModel):
     """Which repetitions NGram looks for."""
 
+    model_config = rules(
+        Rule("min", "must not exceed max", "(has(self.min) ? self.min : 2) <= (has(self.max) ? self.max : 5)")
+    )
+
     min: Annotated[int, Field(ge=1, le=64)] = Field(
         default=2,
-        description=(
-            "Minimum n-gram length to match. Default: 2, measured: 1 finds more, "
-            "and nearly trebles what is proposed in new text, most of it wrong; 5, vLLM's own, finds a third "
-            "of what 2 finds in JSON."
-        ),
+        description="Minimum n-gram length to match. Default: 2.",
     )
     max: Annotated[int, Field(ge=1, le=64)] = Field(
         default=5,
-        description="Maximum n-gram length; the longest match is used. Default: 5, as in vLLM.",
+        description="Maximum n-gram length; the longest match is used. Default: 5.",
     )
 
 
 class Speculative(ApiModel):
     """Speculative decoding: several tokens are proposed cheaply and verified in one step."""
 
+    model_config = rules(
+        Rule(
+            "maxTokens",
+            "is allowed with numTokens Auto alone",
+            "type(self.numTokens) == string || !has(self.maxTokens)",
+        ),
+        Rule(
+            "draftModel",
+            "is required for methods DraftModel, Eagle3 and DFlash",
+            f"!(self.method in {cel_list(_NEEDS_DRAFT)}) || has(self.draftModel)",
+        ),
+        Rule(
+            "draftModel",
+            "is not allowed with methods NGram and MTP, which need no draft model",
+            f"self.method in {cel_list(_TAKES_DRAFT)} || !has(self.draftModel)",
+        ),
+        Rule(
+            "promptLookup",
+            "is allowed with method NGram alone",
+            "self.method == 'NGram' || !has(self.promptLookup)",
+        ),
+    )
+
     method: Literal["NGram", "DraftModel", "Eagle3", "MTP", "DSpark", "DFlash"] = Field(
         description=(
-            "How draft tokens are proposed. NGram: what followed the last tokens where they stand earlier in "
-            "prompt or output. DraftModel: by a smaller model. Eagle3: by a head trained on the model's "
-            "hidden states, given as draftModel. MTP: by the model's own multi-token prediction layers, "
-            "where it has them. DSpark and DFlash: by a head that proposes all of its tokens at once, given "
-            "as draftModel; DSpark without one by the model's own, which DeepSeek V4.1 has. No default: none "
-            "is best for all models."
+            "How draft tokens are proposed. NGram: by repetitions in prompt and output. DraftModel: by a "
+            "smaller model. Eagle3, DSpark, DFlash: by a head, given as draftModel (DSpark without one: "
+            "the model's own). MTP: by the model's own prediction layers."
         )
     )
     num_tokens: NumTokens = Field(
         description=(
-            "Number of draft tokens per step, or Auto: 0, 1 or maxTokens of them, which the engine chooses "
-            "for each batch size by what steps take and how many drafts are accepted, and goes on measuring. "
-            "Auto makes the start longer, as there are graphs for each of the three. Not allowed with "
-            "parallelism.data above 1, disableAbove and verification Adaptive. No default: the best number "
-            "depends on model and traffic; 3 to 5 is usual."
+            "Number of draft tokens per step, or Auto: 0, 1 or maxTokens, which the engine measures for "
+            "each batch size. Auto is not allowed with parallelism.data above 1, disableAbove and "
+            "verification Adaptive. 3 to 5 is usual."
         )
     )
     max_tokens: Annotated[int, Field(ge=1, le=_MOST_TOKENS)] | None = Field(
@@ -94,8 +112,8 @@ class Speculative(ApiModel):
     draft_model: ModelSource | None = Field(
         default=None,
         description=(
-            "The draft model, which has the same tokenizer, or the head. Required for DraftModel, Eagle3 and "
-            "DFlash, not allowed for NGram and MTP. Default: none."
+            "The draft model, which has the same tokenizer, or the head. Required for DraftModel, Eagle3 "
+            "and DFlash, not allowed for NGram and MTP. Default: none."
         ),
     )
     prompt_lookup: PromptLookup | None = Field(
@@ -106,40 +124,31 @@ class Speculative(ApiModel):
         default="Greedy",
         description=(
             "Which token a draft model or head proposes. Greedy: the likeliest. Probabilistic: one drawn "
-            "from its distribution, which is kept for the verification: more are accepted at high "
-            "temperatures, and it takes max(batch) times numTokens times vocabulary of memory. On Model "
-            "Runner V1 the draw does not follow a request's seed. Not allowed with NGram. Default: Greedy, "
-            "as in vLLM."
+            "from its distribution, which takes memory and is accepted more often at high temperatures. "
+            "Not allowed with NGram. Default: Greedy."
         ),
     )
     verification: Literal["Fixed", "Block", "Adaptive"] = Field(
         default="Fixed",
         description=(
-            "How draft tokens are verified; none changes what is generated. Fixed: each by itself, all in "
-            "each step. Block: all of a sequence's together, which accepts no fewer. Adaptive: each by "
-            "itself, and in a step only as many as are likely enough to be accepted to pay for the larger "
-            "batch. Default: Fixed, as in vLLM."
+            "How draft tokens are verified; none changes what is generated. Fixed: each by itself. "
+            "Block: all of a sequence's together. Adaptive: only as many as are likely to be accepted. "
+            "Default: Fixed."
         ),
     )
     async_scheduling: Literal["Auto", "On", "Off"] = Field(
         default="Auto",
         description=(
             'Whether vLLM schedules the next step while the last one runs. Quote "On" and "Off" in YAML. '
-            "vLLM has it off with NGram on a CPU, and behind pipeline stages on Model Runner V1. Default: "
-            "Auto, on where vLLM supports it, and off on a CPU, where nothing overlaps."
+            "Default: Auto, on where vLLM supports it, and off on a CPU."
         ),
     )
     disable_above: Annotated[int, Field(ge=1, le=65_536)] | None = Field(
         default=None,
         description=(
-            "Batch size, in sequences, above which no draft tokens are verified: a full batch keeps the "
-            "device busy, and wrong draft tokens then cost more than right ones save. What else it saves "
-            "depends on the method. DraftModel, Eagle3, and MTP where one layer proposes all tokens: all but "
-            "the first of the draft's passes, which its KV cache needs. MTP with a layer for each token: the "
-            "same on Model Runner V1, nothing on V2, where the draft runs as before and what it proposes is "
-            "dropped. DSpark and DFlash: nothing, they have one pass. NGram has nothing to save. Not allowed "
-            "with parallelism.data above 1, and with NGram on a GPU on Model Runner V1, which it would end. "
-            "Default: none, always verify."
+            "Batch size, in sequences, above which no draft tokens are verified, since a full batch "
+            "keeps the device busy. Not allowed with parallelism.data above 1, and with NGram on a GPU "
+            "on Model Runner V1. Default: none, always verify."
         ),
     )
 
@@ -152,43 +161,3 @@ class Speculative(ApiModel):
     def most_tokens(self) -> int:
         """The most draft tokens per step."""
         return self.num_tokens if isinstance(self.num_tokens, int) else self.max_tokens or _DEFAULT_MOST
-
-
-SPECULATIVE_RULES: Final = (
-    *source_rules("spec", "speculative", "draftModel"),
-    Rule(
-        ("spec", "speculative"),
-        "maxTokens",
-        "is allowed with numTokens Auto alone",
-        "type(self.numTokens) == string || !has(self.maxTokens)",
-        lambda spec: not spec.by_load and spec.max_tokens is not None,
-    ),
-    Rule(
-        ("spec", "speculative"),
-        "draftModel",
-        "is required for methods DraftModel, Eagle3 and DFlash",
-        f"!(self.method in {cel_list(_NEEDS_DRAFT)}) || has(self.draftModel)",
-        lambda spec: spec.method in _NEEDS_DRAFT and spec.draft_model is None,
-    ),
-    Rule(
-        ("spec", "speculative"),
-        "draftModel",
-        "is not allowed with methods NGram and MTP, which need no draft model",
-        f"self.method in {cel_list(_TAKES_DRAFT)} || !has(self.draftModel)",
-        lambda spec: spec.method not in _TAKES_DRAFT and spec.draft_model is not None,
-    ),
-    Rule(
-        ("spec", "speculative"),
-        "promptLookup",
-        "is allowed with method NGram alone",
-        "self.method == 'NGram' || !has(self.promptLookup)",
-        lambda spec: spec.method != "NGram" and spec.prompt_lookup is not None,
-    ),
-    Rule(
-        ("spec", "speculative", "promptLookup"),
-        "min",
-        "must not exceed max",
-        "(has(self.min) ? self.min : 2) <= (has(self.max) ? self.max : 5)",
-        lambda lookup: lookup.min > lookup.max,
-    ),
-)

@@ -1,11 +1,11 @@
 """Where a pod writes: `spec.storage`."""
 
-from typing import Annotated, Final
+from typing import Annotated
 
 from pydantic import Field
 
-from guided_operator.api.base import ApiModel, BytesBetween, ObjectName
-from guided_operator.api.rule import Rule
+from guided_operator.api.base import ApiModel, Bytes, ObjectName, between
+from guided_operator.api.quantity import amount
 
 
 class Claim(ApiModel):
@@ -20,18 +20,9 @@ class HubStorage(ApiModel):
     persistent_volume_claim: Claim | None = Field(
         default=None,
         description=(
-            "PersistentVolumeClaim that keeps downloads, so that new pods need not "
-            "download again. It must be ReadWriteMany if replicas run on several nodes, and writable by "
-            "the pod's user or pod.fsGroup. Default: none, each pod downloads to its node's "
-            "storage."
-        ),
-    )
-    size_limit: Annotated[str, BytesBetween("64Mi", "100Ti")] | None = Field(
-        default=None,
-        description=(
-            "Node storage that a pod's downloads may use. A pod requests it from the scheduler; the "
-            "kubelet evicts a pod that exceeds it. Not allowed with persistentVolumeClaim. Default: none, no "
-            "limit and no request."
+            "PersistentVolumeClaim that keeps downloads. It must be ReadWriteMany if replicas run on "
+            "several nodes, and writable by the pod's user or pod.fsGroup. Default: none, each pod "
+            "downloads to its node's storage."
         ),
     )
 
@@ -43,10 +34,9 @@ class CacheStorage(ApiModel):
         default=None,
         description=(
             "PersistentVolumeClaim that keeps the caches of vLLM, torch.compile, Triton, FlashInfer and "
-            "CUDA, so that new pods start faster. What it holds is run as code: let nobody else write to it. "
-            "vLLM also keeps there which GPUs of a node reach each other: let only nodes share it that are "
-            "alike. It must be ReadWriteMany if replicas run on several nodes, and writable by the pod's "
-            "user or pod.fsGroup. Default: none, each pod compiles anew."
+            "CUDA. What it holds is run as code: let nobody else write to it, and only nodes share it "
+            "that are alike. It must be ReadWriteMany if replicas run on several nodes, and writable by "
+            "the pod's user or pod.fsGroup. Default: none, each pod compiles anew."
         ),
     )
 
@@ -56,34 +46,15 @@ class Storage(ApiModel):
 
     hub: HubStorage = Field(
         default=HubStorage(),
-        description="Downloads from the Hugging Face hub. Default: the node's storage, without a limit.",
+        description="Downloads from the Hugging Face hub. Default: the node's storage.",
     )
     cache: CacheStorage = Field(
         default=CacheStorage(), description="Compiled kernels. Default: they go with the pod."
     )
-    shared_memory: Annotated[str, BytesBetween("64Mi", "1Ti")] | None = Field(
+    shared_memory: Annotated[Bytes, between("64Mi", "1Ti", amount)] | None = Field(
         default=None,
         description=(
-            "Size of /dev/shm, where ranks exchange data; what is used counts as memory of the engine. "
-            "Default: 1Gi plus 512Mi per rank, enough for vLLM's queues and NCCL's buffers."
+            "Size of /dev/shm, where ranks exchange data, 64Mi to 1Ti; what is used counts as memory of "
+            "the engine. Default: 1Gi plus 512Mi per rank, enough for vLLM's queues and NCCL's buffers."
         ),
     )
-    temporary: Annotated[str, BytesBetween("64Mi", "10Ti")] | None = Field(
-        default=None,
-        description=(
-            "Node storage for temporary files of the engine, and for its caches where storage.cache has no "
-            "claim. A pod requests it from the scheduler; the kubelet evicts a pod that exceeds it. Default: "
-            "none, no limit and no request."
-        ),
-    )
-
-
-STORAGE_RULES: Final = (
-    Rule(
-        ("spec", "storage", "hub"),
-        "sizeLimit",
-        "must not be set together with persistentVolumeClaim, which has its own size",
-        "!has(self.persistentVolumeClaim) || !has(self.sizeLimit)",
-        lambda hub: hub.persistent_volume_claim is not None and hub.size_limit is not None,
-    ),
-)

@@ -36,7 +36,7 @@ def pod_template(gm: GuidedModel, site: Site, config_map: str) -> k8s.V1PodTempl
             automount_service_account_token=False,
             # A Service named "vllm" would otherwise set VLLM_PORT, and so vLLM's port, in every pod.
             enable_service_links=False,
-            runtime_class_name=gm.spec.engine.runtime_class_name,
+            runtime_class_name=gm.spec.pod.runtime_class_name,
             termination_grace_period_seconds=grace_period_s(gm, site),
             security_context=k8s.V1PodSecurityContext(
                 run_as_non_root=True,

@@ -4,15 +4,13 @@ A container without requests has the lowest share of a busy node's CPU, and is t
 node runs out of memory.
 """
 
-from math import ceil
 from typing import Final
 
 from kubernetes.aio import client as k8s
 
 from guided_operator.api import GuidedModel
-from guided_operator.api.quantity import amount, canonical
+from guided_operator.api.quantity import canonical
 from guided_operator.api.resources import Resources
-from guided_operator.builders.source import downloads
 
 # vLLM wants a CPU for each of its processes: the ranks, and of each engine its core and its API server.
 _CPU_PER_ENGINE: Final = 2
@@ -29,7 +27,7 @@ def engine_resources(gm: GuidedModel) -> k8s.V1ResourceRequirements:
         "cpu": canonical(str(spread.ranks + _CPU_PER_ENGINE * spread.data)),
         "memory": canonical(f"{_MEMORY_GI + _MEMORY_GI_PER_RANK * spread.ranks}Gi"),
     }
-    resources = _filled(gm.spec.resources, Resources(requests=requests | _node_storage(gm)))
+    resources = _filled(gm.spec.resources, Resources(requests=requests))
     own = accelerator.resource_of(spread.ranks)
     # The server adds requests equal to these limits; written out, the live object equals the wanted one.
     made = _requirements(Resources(requests=resources.requests | own, limits=resources.limits | own))
@@ -46,14 +44,6 @@ def sidecar_resources(gm: GuidedModel) -> k8s.V1ResourceRequirements:
 def plugin_resources() -> k8s.V1ResourceRequirements:
     """Return what the container gets that copies the plugin."""
     return _requirements(_PLUGIN)
-
-
-def _node_storage(gm: GuidedModel) -> dict[str, str]:
-    """Return what the engine may write to the node, where the user bounds it."""
-    storage = gm.spec.storage
-    bounds = [storage.temporary, storage.hub.size_limit if downloads(gm) else None]
-    kibibytes = sum(ceil(amount(bound) / 1024) for bound in bounds if bound is not None)
-    return {"ephemeral-storage": canonical(f"{kibibytes}Ki")} if kibibytes else {}
 
 
 def _filled(own: Resources, default: Resources) -> Resources:

@@ -40,7 +40,7 @@ def volumes(gm: GuidedModel, site: Site, config_map: str) -> list[k8s.V1Volume]:
         # In every pod, and as a whole: the kubelet brings changes to no other kind of mount.
         k8s.V1Volume(name=_GRAMMARS, config_map=k8s.V1ConfigMapVolumeSource(name=map_name(gm.name))),
         k8s.V1Volume(name=_SHM, empty_dir=_memory(_shm_limit(gm))),
-        k8s.V1Volume(name=_ENGINE_TMP, empty_dir=_disk(gm.spec.storage.temporary)),
+        k8s.V1Volume(name=_ENGINE_TMP, empty_dir=k8s.V1EmptyDirVolumeSource()),
         k8s.V1Volume(name=_SIDECAR_TMP, empty_dir=k8s.V1EmptyDirVolumeSource()),
     ]
     if site.plugin_dir:
@@ -117,10 +117,10 @@ def _shm_limit(gm: GuidedModel) -> str:
 
 
 def _hub_volume(gm: GuidedModel) -> k8s.V1Volume:
-    hub = gm.spec.storage.hub
-    if hub.persistent_volume_claim is None:
-        return k8s.V1Volume(name=_HUB, empty_dir=_disk(hub.size_limit))
-    return _claimed(_HUB, hub.persistent_volume_claim)
+    claim = gm.spec.storage.hub.persistent_volume_claim
+    if claim is None:
+        return k8s.V1Volume(name=_HUB, empty_dir=k8s.V1EmptyDirVolumeSource())
+    return _claimed(_HUB, claim)
 
 
 def _claimed(name: str, claim: Claim) -> k8s.V1Volume:
@@ -146,10 +146,6 @@ def _trusted(gm: GuidedModel, site: Site) -> list[str]:
         for volume in gm.spec.pod.volumes
         if any(file.is_relative_to(f"{site.own_volumes}/{volume['name']}") for file in files)
     ]
-
-
-def _disk(limit: str | None) -> k8s.V1EmptyDirVolumeSource:
-    return k8s.V1EmptyDirVolumeSource(size_limit=canonical(limit) if limit is not None else None)
 
 
 def _memory(limit: str) -> k8s.V1EmptyDirVolumeSource:

@@ -9,6 +9,7 @@ from guided_operator.api.combinations import facts_of, remarks
 from guided_operator.builders import Sources
 from guided_operator.builders.grammars import merge
 from guided_operator.cli.inputs import Fault, Inputs, gather
+from guided_operator.cli.rules import broken_rules
 from guided_operator.policy.installation_limits import NO_LIMITS, Limits
 from guided_operator.policy.spec_checks import check
 
@@ -33,7 +34,12 @@ def faults(inputs: Inputs, limits: Limits = NO_LIMITS) -> list[Fault]:
     return inputs.faults + [
         Fault(where, problem)
         for where, model in inputs.models
-        for problem in (*check(model), *limits.check(model), *_texts_missing(model, inputs.sources(model)))
+        for problem in (
+            *broken_rules(model),
+            *check(model),
+            *limits.check(model),
+            *_texts_missing(model, inputs.sources(model)),
+        )
     ]
 
 

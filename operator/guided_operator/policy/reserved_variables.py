@@ -4,9 +4,9 @@ Variables that the operator sets, and those that have the loader, Python or a li
 files and other sources of models, or hand the pod devices that the scheduler did not give it.
 """
 
+import re
 from typing import Final
 
-from guided_operator.api.rule import matches
 from guided_operator.api.words import TELEMETRY
 
 OWN: Final = "^APP_[A-Z0-9_]+$"  # for code of the user's own, a logits processor's for instance
@@ -84,6 +84,6 @@ _ROWS: Final = tuple(
 
 def refusal(name: str) -> str:
     """Return what is wrong with a variable by its name; "" for none of the above."""
-    if name in _TAKEN or matches(OWN, name):
+    if name in _TAKEN or re.search(OWN, name):
         return ""
-    return next((f"{name} {told}" for told, pattern in _ROWS if matches(pattern, name)), "")
+    return next((f"{name} {told}" for told, pattern in _ROWS if re.search(pattern, name)), "")

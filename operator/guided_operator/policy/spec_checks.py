@@ -10,22 +10,33 @@ from typing import Final
 from guided_contract.combinations.table import that_hold
 from guided_contract.compatibility import unsupported_vllm
 from guided_operator.api import GuidedModel, Problem
+from guided_operator.api.base import seconds
 from guided_operator.api.combinations import RUNNER, facts_of, largest_batch
 from guided_operator.api.logits_processors import MAX_PARAMS_BYTES, MAX_PARAMS_DEPTH, is_too_large
 from guided_operator.api.quantity import amount
 from guided_operator.api.resources import Resources
-from guided_operator.api.rules import broken_rules
 from guided_operator.policy import arguments, pod_parts
 
+# Extended resources that are accelerators. Others are not: network devices, for instance, stand in resources.
+_ACCELERATORS: Final = re.compile(
+    r"(nvidia\.com/(gpu|gpu\.shared|pgpu|mig-.+)|amd\.com/.+|gpu\.intel\.com/.+|habana\.ai/.+|"
+    r"google\.com/tpu|aws\.amazon\.com/neuron.*|huawei\.com/.+|.+/gpu)"
+)
+_ELSEWHERE: Final = (
+    "accelerators are set by engine.accelerator alone: remove them here, and write there what each rank "
+    "gets, such as {resource: amd.com/gpu, perRank: 1}"
+)
 # vLLM's own images, and copies that keep the name, have the version as tag; other tags say nothing.
 _VERSIONED_VLLM: Final = re.compile(r"(?:^|/)vllm[^/:@]*:v?([0-9]+\.[0-9]+\.[0-9]+(?:\.?(?:rc|post)[0-9]+)?)")
 
 
 def check(gm: GuidedModel) -> list[Problem]:
-    """Return every reason against running this model; none: it can run.
+    """Return every reason against running this model, but what the API server refuses; none: it can run."""
+    return [*_vllm_unsupported(gm), *check_spec(gm)]
 
-    Includes what CEL refuses, for a resource that was stored before its rule existed.
-    """
+
+def check_spec(gm: GuidedModel) -> list[Problem]:
+    """Return every reason but the image, which `guidedmodel run` has no use for."""
     return [problem for find in _CHECKS for problem in find(gm)]
 
 
@@ -86,15 +97,26 @@ def _params_too_large(gm: GuidedModel) -> Iterator[Problem]:
             )
 
 
-def _requests_exceed_limits(gm: GuidedModel) -> Iterator[Problem]:
-    """Find amounts that Kubernetes refuses in a pod, and so in the Deployment."""
-    yield from _exceeding("spec.resources", gm.spec.resources)
-    yield from _exceeding("spec.sidecar.resources", gm.spec.sidecar.resources)
+def _deadline_before_the_start(gm: GuidedModel) -> Iterator[Problem]:
+    """Find a deadline of a rollout by which a pod that is still starting would count as stuck."""
+    deadline, start = gm.spec.rollout.progress_deadline, gm.spec.probes.startup_timeout
+    if deadline is not None and seconds(deadline) < seconds(start):
+        message = f"must be at least probes.startupTimeout, {start}: a starting pod would count as stuck"
+        yield Problem("spec.rollout.progressDeadline", message)
 
 
-def _exceeding(field: str, resources: Resources) -> Iterator[Problem]:
+def _resources_wrong(gm: GuidedModel) -> Iterator[Problem]:
+    """Find accelerators beside the engine's own, and amounts that Kubernetes refuses in a pod."""
+    own = gm.spec.engine.accelerator.resource
+    yield from _wrong("spec.resources", gm.spec.resources, own)
+    yield from _wrong("spec.sidecar.resources", gm.spec.sidecar.resources, own)
+
+
+def _wrong(field: str, resources: Resources, accelerator: str | None) -> Iterator[Problem]:
     for part, amounts in (("requests", resources.requests), ("limits", resources.limits)):
         for name, quantity in amounts.items():
+            if name == accelerator or _ACCELERATORS.fullmatch(name):
+                yield Problem(f"{field}.{part}.{name}", _ELSEWHERE)
             if amount(quantity) < 0:
                 yield Problem(f"{field}.{part}.{name}", f"must not be negative, is {quantity}")
     for name, quantity in resources.requests.items():
@@ -104,13 +126,12 @@ def _exceeding(field: str, resources: Resources) -> Iterator[Problem]:
 
 
 _CHECKS: Final[tuple[Callable[[GuidedModel], Iterable[Problem]], ...]] = (
-    broken_rules,
     arguments.check,
-    _vllm_unsupported,
     _combination_refused,
     _runner_unclear,
     _nothing_to_choose,
     _params_too_large,
-    _requests_exceed_limits,
+    _deadline_before_the_start,
+    _resources_wrong,
     pod_parts.check,
 )

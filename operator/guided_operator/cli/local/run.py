@@ -20,7 +20,8 @@ from guided_operator.cli.local.pod import LocalPod, PodError, StoppedError, cont
 from guided_operator.cli.local.site import PortTakenError, lay_out, local_site
 from guided_operator.cli.local.traces import Collector, TraceBook, tree
 from guided_operator.cli.local.viewer import Viewer, ViewerError
-from guided_operator.policy.arguments import check
+from guided_operator.cli.rules import broken_rules
+from guided_operator.policy.spec_checks import check_spec
 
 # vLLM's exporter sends its spans every 5 s by default; here somebody waits for them.
 _EXPORT_SOON: Final = {"OTEL_BSP_SCHEDULE_DELAY": "200"}
@@ -111,7 +112,7 @@ def main(
 
 
 def _checked(manifest: Manifest) -> Manifest:
-    if problems := [*check(manifest.model)]:
+    if problems := [*broken_rules(manifest.model), *check_spec(manifest.model)]:
         raise ManifestError(problems)
     return manifest
 
