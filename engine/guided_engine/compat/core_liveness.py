@@ -1,15 +1,12 @@
 """The engine core's signs of life: heartbeats with a step count, and its hello to the sidecar."""
 
 import functools
-import os
 from collections.abc import Callable
 from typing import Any
 
 from guided_contract.config import PodConfig
 from guided_contract.heartbeat import core_slot
-from guided_contract.names import ENV_BOOT
-from guided_contract.wire import Hello
-from guided_engine import ledger, versions
+from guided_engine import ledger
 from guided_engine.compat import core_drafts
 from guided_engine.heartbeats import Pulse
 from guided_engine.service_link import ServiceLink
@@ -39,17 +36,12 @@ def _showing(run_busy_loop: Callable[[Any], Any], config: PodConfig) -> Callable
     return showing
 
 
-def boot() -> str:
-    """Return what names this engine start; empty outside the launcher."""
-    return os.environ.get(ENV_BOOT, "")
-
-
 def _start(scheduler: Any, config: PodConfig, slot: int) -> None:
     """Start both threads for a scheduler; they end with the process."""
     pulse = Pulse(config.heartbeats_file, slot, busy=scheduler.get_num_unfinished_requests)
     _count_steps(scheduler, pulse)
     pulse.start()
-    ServiceLink(config.service_socket, hello).start()
+    ServiceLink(config.service_socket, lambda: ledger.hello("core")).start()
 
 
 def _count_steps(scheduler: Any, pulse: Pulse) -> None:
@@ -65,10 +57,3 @@ def _count_steps(scheduler: Any, pulse: Pulse) -> None:
         return original(scheduler_output, model_runner_output)
 
     scheduler.update_from_output = update_from_output
-
-
-def hello() -> Hello:
-    """Return the engine core's Hello."""
-    return Hello(
-        role="core", pid=os.getpid(), boot=boot(), versions=versions.versions(), patches=ledger.applied()
-    )

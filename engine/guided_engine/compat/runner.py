@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 # RankGuide.invalid_drafts}.
 ENDS_ATTRIBUTE: Final = "guided_ends"
 INVALID_ATTRIBUTE: Final = "guided_invalid_drafts"
-_GREEDY: Final = 1e-5  # below this temperature vLLM takes the likeliest token
 
 _log = logging.getLogger("guided_engine")
 _T = TypeVar("_T")
@@ -159,7 +158,6 @@ class GuidedRunner:
             stop_tokens=tuple(params.all_stop_token_ids or ()),
             arguments=params.extra_args or {},
             max_tokens=params.max_tokens,
-            is_greedy=params.temperature < _GREEDY,
             sampling_params=params,
         )
 
