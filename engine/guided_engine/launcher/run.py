@@ -14,12 +14,12 @@ from guided_contract.config import DrainConfig, PodConfig
 from guided_contract.heartbeat import Heartbeats
 from guided_contract.tasks import Living
 from guided_engine import last_words, ledger
-from guided_engine.admission.service_connection import ServiceConnection
 from guided_engine.cpus import Cpus
 from guided_engine.launcher import drain
-from guided_engine.launcher.command import EngineCommand, plan, program
+from guided_engine.launcher.command import EngineCommand, plan
 from guided_engine.launcher.probes import Probes
 from guided_engine.launcher.process import EngineProcess
+from guided_engine.service_link import ServiceConnection
 
 _log = logging.getLogger("guided_engine")
 
@@ -42,9 +42,8 @@ def main(argv: list[str]) -> int:
         return _refuse(f"{names.ENV_CONFIG} does not name a configuration file")
     if argv[:1] != ["--"]:
         return _refuse("usage: python3 -m guided_engine.launcher -- VLLM_ARGS")
-    node, args = config.node(), argv[1:]
-    command = plan(pod, args, os.environ, Cpus.of_this_process(), program(pod, args, node=node))
-    leader = os.environ.get(names.ENV_LEADER, "") if node else ""
+    command = plan(pod, argv[1:], os.environ, Cpus.of_this_process())
+    leader = os.environ.get(names.ENV_LEADER, "") if config.node() else ""
     return asyncio.run(Launcher(pod, command, leader).run())
 
 
