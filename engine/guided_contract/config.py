@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, get_args
 
 import msgspec
 
-from guided_contract import names, otel_environment
+from guided_contract import names
 from guided_contract.backends import Choice
 from guided_contract.choices import RequestOption, UnsupportedKeywords, Whitespace
 from guided_contract.errors import MALFORMED
@@ -91,12 +91,23 @@ class TelemetryConfig(Struct, frozen=True, kw_only=True):
     sampling: Annotated[float, msgspec.Meta(ge=0, le=1)] = 1.0
 
     def within(self, env: Mapping[str, str]) -> "TelemetryConfig":
-        """Return what holds in an environment with OpenTelemetry's variables."""
-        if otel_environment.is_disabled(env):
+        """Return what holds in an environment with OpenTelemetry's variables, those for traces first.
+
+        https://opentelemetry.io/docs/specs/otel/configuration/sdk-environment-variables/
+        """
+
+        def said(name: str) -> str:
+            ways = (env.get(f"OTEL_EXPORTER_OTLP_{way}{name}", "").strip() for way in ("TRACES_", ""))
+            return next(filter(None, ways), "")
+
+        if env.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
             return TelemetryConfig()
-        if self.endpoint is not None:
+        exporters = {word.strip().lower() for word in env.get("OTEL_TRACES_EXPORTER", "").split(",")}
+        endpoint = said("ENDPOINT")
+        if self.endpoint is not None or not endpoint or not {"", "otlp"} & exporters:
             return self
-        return msgspec.structs.replace(self, **otel_environment.exporter(env))
+        protocol: Literal["HTTP", "GRPC"] = "GRPC" if said("PROTOCOL").lower() == "grpc" else "HTTP"
+        return msgspec.structs.replace(self, endpoint=endpoint, protocol=protocol)
 
 
 class PortsConfig(Struct, frozen=True, kw_only=True):

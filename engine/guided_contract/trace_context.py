@@ -35,11 +35,6 @@ class TraceContext:
     tracestate: str | None = None
 
     @property
-    def sampled(self) -> bool:
-        """Whether the trace is exported."""
-        return bool(self.flags & SAMPLED)
-
-    @property
     def traceparent(self) -> str:
         """The text by which others become children of this span."""
         return f"00-{self.trace_id}-{self.span_id}-{self.flags:02x}"

@@ -2,12 +2,15 @@
 
 import importlib
 import logging
+import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from guided_contract.config import PodConfig
-from guided_contract.wire import Patch
+from guided_contract.names import ENV_BOOT
+from guided_contract.wire import Hello, Patch, Role
+from guided_engine.versions import versions
 
 # In this order: the API server's side first, then the engine core's, then the ranks'.
 MODULES: Final = (
@@ -90,6 +93,12 @@ def apply_all(entries: Iterable[LedgerEntry], config: PodConfig) -> list[Patch]:
 def applied() -> list[Patch]:
     """Return how every entry tried so far in this process fared, in order of the attempt."""
     return list(_outcomes.values())
+
+
+def hello(role: Role, **more: Any) -> Hello:
+    """Return this process' Hello; outside of the launcher's children, nothing names the engine start."""
+    said = {"boot": os.environ.get(ENV_BOOT, ""), "versions": versions(), "patches": applied(), **more}
+    return Hello(role=role, pid=os.getpid(), **said)
 
 
 def _apply(entry: LedgerEntry, config: PodConfig) -> Patch:

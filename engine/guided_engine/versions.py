@@ -1,10 +1,9 @@
 """Which vLLM is installed here, told by its distribution alone (importing vLLM would take seconds)."""
 
-import importlib.metadata
 from collections.abc import Mapping
 
 from guided_contract.backends import DISTRIBUTIONS
-from guided_contract.compatibility import VLLM_DISTRIBUTIONS, unsupported_vllm
+from guided_contract.compatibility import VLLM_DISTRIBUTIONS, installed, unsupported_vllm
 
 
 def installed_vllm() -> str | None:
@@ -15,14 +14,6 @@ def installed_vllm() -> str | None:
 def unsupported() -> str:
     """Return why the installed vLLM is left untouched, "" if it is supported."""
     return unsupported_vllm(installed_vllm())
-
-
-def installed(distribution: str) -> str | None:
-    """Return the version of a distribution, None where it is not installed."""
-    try:
-        return importlib.metadata.version(distribution)
-    except importlib.metadata.PackageNotFoundError:
-        return None
 
 
 def versions() -> dict[str, str]:

@@ -18,11 +18,9 @@ import re
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
-import numpy as np
-
 from guided_contract.wire import Kind
 from guided_grammar.guided_rows import GuidedRows
-from guided_grammar.masks import Bitmask, words
+from guided_grammar.masks import Bitmask
 from guided_grammar.matching import Matcher
 
 ANY_OBJECT: Final = '{"type": "object"}'
@@ -147,16 +145,6 @@ class Library(Protocol):
         `value`: of json and structural tags the text parsed, else the text. A tag's schemas are asked for as
         json.
         """
-
-
-def warm(backend: Backend) -> None:
-    """Make what the first grammar of a process would wait for."""
-    compiled = backend.compile("json_object", "")
-    source = compiled.source()
-    loaded = backend.load(source, compiled.artifact().encode() if source is None else None)
-    row = np.empty((1, words(backend.vocab_size)), dtype=np.int32)
-    backend.fill([GuidedRows(loaded.matcher(), 0, 1, ())], row)
-    backend.tokens()
 
 
 def one_line(error: object) -> str:

@@ -17,7 +17,7 @@ from guided_contract import names
 from guided_contract.config import PodConfig
 from guided_contract.heartbeat import Heartbeats, core_slot
 from guided_contract.wire import Hello, Ticket
-from guided_engine.compat import core_liveness, cpu, runner
+from guided_engine.compat import core, cpu, runner
 from guided_engine.compat.runner import ENDS_ATTRIBUTE
 from guided_engine.ranks.tickets import ticket_of
 from support.engine import pod_config, wait_until
@@ -195,7 +195,7 @@ def engine_core(
     # Restored afterwards; with the loop itself empty, what was wrapped around it remains.
     for process in (EngineCoreProc, DPEngineCoreProc):
         monkeypatch.setattr(process, "run_busy_loop", lambda _self: None)
-    core_liveness.show_presence(pod)
+    core.show_presence(pod)
     engine = object.__new__(EngineCoreProc)
     engine.scheduler = IdleScheduler()
     engine.vllm_config = SimpleNamespace(parallel_config=SimpleNamespace(data_parallel_index=1))

@@ -9,7 +9,7 @@ import pytest
 from devtools import tinymodel
 
 from guided_contract.heartbeat import Heartbeats, core_slot
-from guided_engine.compat import core_liveness
+from guided_engine.compat import core as core_patches
 from guided_engine.compat.runner import INVALID_ATTRIBUTE
 from support.engine import pod_config, wait_until
 from support.scheduler import Core, change_core
@@ -81,7 +81,7 @@ def test_the_core_tells_how_many_draft_tokens_its_last_step_asked_for(
     pod = pod_config(tmp_path, model="/nowhere")
     for process in (EngineCoreProc, DPEngineCoreProc):
         monkeypatch.setattr(process, "run_busy_loop", lambda _self: None)
-    core_liveness.show_presence(pod)
+    core_patches.show_presence(pod)
     running = Core(is_async=True, speculative_config=drafting(num_speculative_tokens_per_batch_size=SCHEDULE))
     core = object.__new__(EngineCoreProc)
     core.scheduler = running.scheduler

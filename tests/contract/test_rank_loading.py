@@ -5,28 +5,19 @@ import math
 import os
 import random
 from pathlib import Path
-from typing import Any
 
-import msgspec
 import numpy as np
 import pytest
-import xgrammar
 from devtools import tinymodel
 
 from guided_contract.config import PodConfig
-from guided_contract.counting import Position
 from guided_contract.heartbeat import Heartbeats, core_slot, now_ns
 from guided_contract.wire import Load, Unload
 from guided_engine.heartbeats import Pulse
 from guided_engine.ranks.loaded_grammars import LoadedGrammars, LoadError
-from guided_engine.ranks.token_lengths import TokenTable
-from guided_grammar.backend import BackendError
-from guided_grammar.llguidance import library as guidance
-from guided_grammar.llguidance.matcher import GuidanceFiller
 from guided_grammar.masks import words as mask_words
 from guided_grammar.registry import Backends
 from guided_grammar.xgrammar import backend as xgrammar_backend
-from guided_grammar.xgrammar.matcher import XGrammarFiller
 from guided_sidecar.grammar.compile import vocabulary
 from guided_sidecar.grammar.compile.vocabulary import Vocabulary
 from support import grammars
@@ -108,34 +99,6 @@ class TestPrototypes:
         assert len(loaded_grammars) == 1
         assert not loaded_grammars.matcher("k", [1]).accept([token])
         assert old.accept([token]), "sequences that have begun keep theirs"
-
-    def test_a_first_grammar_waits_for_nothing_that_is_made_once(
-        self, words: Vocabulary, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(xgrammar_backend, "_QUICK_S", math.inf)
-        loaded_grammars = LoadedGrammars(tmp_path, Backends(words))
-        loads = [xgrammar_load(words, tmp_path, "x"), guidance_load(words, "g")]
-        compiled = Backends(words)["xgrammar"].compile("regex", "ab")
-        loads.append(Load(key="t", backend="xgrammar", spec=compiled.source()))
-        loaded_grammars.warm()
-        for made in (TokenTable, xgrammar.GrammarCompiler, XGrammarFiller, GuidanceFiller):
-            monkeypatch.setattr(made, "__init__", None)
-        for load in loads:
-            counting = msgspec.structs.replace(load, positions=[Position(maximum=3)])
-            assert not loaded_grammars.load(counting).error
-
-    def test_who_has_one_library_alone_is_warm_for_that(
-        self, words: Vocabulary, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        def refuse(*_: Any) -> None:
-            raise BackendError("not this tokenizer")
-
-        load = guidance_load(words, "g")
-        monkeypatch.setattr(guidance.LIBRARY, "open", refuse)
-        loaded_grammars = LoadedGrammars(tmp_path, Backends(words))
-        loaded_grammars.warm()
-        assert not loaded_grammars.load(xgrammar_load(words, tmp_path)).error
-        assert loaded_grammars.load(load).error
 
     def test_what_is_loaded_is_not_loaded_again(self, words: Vocabulary, tmp_path: Path) -> None:
         loaded_grammars = LoadedGrammars(tmp_path, Backends(words))

@@ -15,7 +15,6 @@ from guided_engine.compat.runner import (
     ENDS_ATTRIBUTE,
     INVALID_ATTRIBUTE,
     GuidedRunner,
-    RunnerAdapter,
 )
 from guided_engine.cpus import Cpus
 from guided_engine.processors.registry import FactoryError
@@ -117,7 +116,7 @@ class Guide:
             raise RuntimeError(f"made to fail in {name}")
 
 
-class Adapter(RunnerAdapter):
+class Adapter:
     def reader(self, output: Any) -> ReadSampled:  # noqa: ARG002 - the interface's
         return list
 
@@ -346,9 +345,8 @@ class TestWorker:
         """As vLLM 49013: thread counts taken from the host, in a container with less."""
         from guided_engine.compat import runner_worker
 
-        host = tuple(range(64))
         for quota, ranks, threads in ((None, 1, 4), (2.0, 1, 2), (6.0, 4, 1), (1.5, 1, 1), (16.0, 8, 2)):
-            monkeypatch.setattr(runner_worker.Cpus, "of_this_process", lambda quota=quota: Cpus(host, quota))
+            monkeypatch.setattr(runner_worker.Cpus, "of_this_process", lambda quota=quota: Cpus(64, quota))
             parallel = SimpleNamespace(local_world_size=ranks, data_parallel_size_local=1)
             assert runner_worker._fill_threads(parallel) == threads
 

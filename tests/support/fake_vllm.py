@@ -76,7 +76,11 @@ def make(folder: Path, version: str, distribution: str = "vllm") -> Path:
     package.mkdir(parents=True, exist_ok=True)
     for level in (package, package.parent, package.parent.parent):
         (level / "__init__.py").touch()
-    (package / "api_server.py").write_text(_API_SERVER)
+    for module in (
+        package / "api_server.py",
+        folder / "vllm" / "envs.py",
+    ):  # compat.serve begins with it
+        module.write_text(_API_SERVER)
     info = folder / f"{distribution.replace('-', '_')}-{version}.dist-info"
     info.mkdir(exist_ok=True)
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {distribution}\nVersion: {version}\n")

@@ -31,7 +31,6 @@ async def serve(folder: Path) -> dict[str, Any]:
     words = vocabulary.load(pod)
     backends = Backends(words)
     loaded_grammars = LoadedGrammars(pod.grammars_folder, backends)
-    loaded_grammars.warm()
     sidecar = Sidecar.start(pod)
     try:
         async with (

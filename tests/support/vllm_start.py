@@ -1,5 +1,6 @@
 """How a GuidedModel's pods start vLLM, and what vLLM's own parser makes of it."""
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -27,7 +28,8 @@ def command(model: GuidedModel, env: Mapping[str, str] | None = None) -> EngineC
     [text] = rendered.config_map.data.values()
     [engine] = rendered.template.spec.containers
     own = {each.name: each.value for each in engine.env if each.value is not None}
-    return plan(config.decode(text.encode()), engine.args, {**own, **(env or {})}, Cpus((0,)), ())
+    started = plan(config.decode(text.encode()), engine.args, {**own, **(env or {})}, Cpus(1))
+    return dataclasses.replace(started, argv=started.argv[3:])  # behind python3 -m MODULE
 
 
 def configuration(words: Sequence[str]) -> Any:

@@ -18,12 +18,10 @@ from aiohttp.test_utils import unused_port
 from guided_contract import tasks, wire
 from guided_contract.config import PodConfig, PortsConfig
 from guided_contract.heartbeat import Heartbeats
-from guided_engine.admission.service_connection import ServiceConnection
 from guided_engine.heartbeats import Pulse
-from guided_engine.launcher import probes as launcher_probes
 from guided_engine.launcher.probes import Probes
 from guided_engine.launcher.stall import StallWatch
-from guided_engine.service_link import ServiceLink
+from guided_engine.service_link import ServiceConnection, ServiceLink
 from guided_sidecar.health import server
 from guided_sidecar.health.server import HealthServer
 from guided_sidecar.settings import Settings
@@ -104,8 +102,12 @@ async def test_the_launchers_watches(
 ) -> None:
     said: list[str] = []
     fails = once(lambda *_: said.append("") or "")
+
+    async def is_good(_probes: Probes) -> bool:
+        return bool(fails())
+
     monkeypatch.setattr(
-        *((StallWatch, "verdict") if task == "steps" else (launcher_probes, "_is_healthy")), fails
+        *((StallWatch, "verdict", fails) if task == "steps" else (Probes, "_is_good", is_good))
     )
     beats = Heartbeats.create(pod.heartbeats_file)
     probes = Probes(pod, beats)

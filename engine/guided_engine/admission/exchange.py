@@ -4,7 +4,7 @@ import contextvars
 import time
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from guided_contract.errors import GuidedError
@@ -59,11 +59,7 @@ class HttpExchange:
     def record(self, status: int, *, streams: bool) -> HttpRequest:
         """Return what telemetry is told of the request, which ends now."""
         return HttpRequest(
-            trace_id=self.span.trace_id,
-            span_id=self.span.span_id,
-            parent_span_id=self.span.parent_span_id,
-            flags=self.span.flags,
-            tracestate=self.span.tracestate,
+            **asdict(self.span),
             start_ns=self.start_ns,
             end_ns=time.time_ns(),
             route=self.route,

@@ -1,7 +1,6 @@
 """The gate of one API server process: every request passes it on its way to the engine."""
 
 import functools
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn
@@ -11,7 +10,7 @@ import msgspec
 from guided_contract import config, names, wire
 from guided_contract.config import PodConfig
 from guided_contract.errors import ErrorCode, GuidedError
-from guided_engine import ledger, versions
+from guided_engine import ledger
 from guided_engine.admission import headers, request_processors, request_routes
 from guided_engine.admission.constraints import Constraint, constraint_of, kind_of, named_grammar, options_of
 from guided_engine.admission.exchange import HttpExchange, current
@@ -102,12 +101,10 @@ class Gate:
         extra_args: Mapping[str, Any] | None,
         *,
         ignores_end: bool = False,
-        sampling_params: Any = None,
     ) -> Admitted:
         """Admit a request by its sampling parameters.
 
-        `ignores_end`: it goes on after an end of its text; `sampling_params`: all of them, for logits
-        processors that judge them.
+        `ignores_end`: it goes on after an end of its text.
 
         Raises
         ------
@@ -122,7 +119,6 @@ class Gate:
             options = options_of(extra_args, self.config.guided_decoding, place)
             processors = self.config.logits_processors
             chosen = request_processors.chosen(exchange.route, extra_args, processors)
-            request_processors.validate(exchange.route, sampling_params, chosen, processors)
             named = named_grammar(structured_outputs, extra_args, place)
             if structured_outputs is None and named is None:
                 exchange.decided = True
@@ -185,7 +181,7 @@ def process_gate() -> Gate | None:
     pod = config.load()
     if pod is None:
         return None
-    client = GrammarClient(pod.service_socket, _hello)
+    client = GrammarClient(pod.service_socket, lambda: ledger.hello("api"))
     return Gate(pod, client, Telemetry(pod.telemetry_socket))
 
 
@@ -193,13 +189,3 @@ def _refuse_open_end(route: str) -> NoReturn:
     message = "ignore_eos cannot be combined with a constraint: text after its end would be unconstrained"
     path = "sampling_params.ignore_eos" if route == "/inference/v1/generate" else "ignore_eos"
     raise GuidedError(ErrorCode.REQUEST_INVALID, message, path=path)
-
-
-def _hello() -> wire.Hello:
-    return wire.Hello(
-        role="api",
-        pid=os.getpid(),
-        boot=os.environ.get(names.ENV_BOOT, ""),
-        versions=versions.versions(),
-        patches=ledger.applied(),
-    )

@@ -4,13 +4,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from guided_contract.config import LogitsProcessorConfig
-from guided_contract.errors import ErrorCode, GuidedError
 from guided_engine.admission.request_body import invalid
 from guided_engine.admission.request_routes import arguments
 from guided_engine.processors import choice
-from guided_engine.processors.adapters import AdapterFactory
 from guided_engine.processors.choice import ARGUMENT, ChoiceError
-from guided_engine.processors.failures import words
 from guided_engine.processors.registry import find, request_params
 
 
@@ -34,23 +31,3 @@ def chosen(
     except ChoiceError as error:
         raise invalid(f"{arguments(route)}.{error.key}", str(error)) from error
     return names
-
-
-def validate(
-    route: str, sampling_params: Any, names: Sequence[str], processors: Sequence[LogitsProcessorConfig]
-) -> None:
-    """Have the AdapterLogitsProcessors that a request gets judge its parameters, as vLLM does.
-
-    Raises
-    ------
-    GuidedError
-        One refuses them (request_invalid).
-    """
-    for config in processors if sampling_params is not None else ():
-        factory = find(config) if config.name in names else None
-        if factory is not None and issubclass(factory, AdapterFactory):
-            try:
-                factory.validate_params(sampling_params)
-            except Exception as error:
-                message = f"logits processor {config.name} refuses the request: {words(error)}"
-                raise GuidedError(ErrorCode.REQUEST_INVALID, message, path=arguments(route)) from error

@@ -13,7 +13,7 @@ from guided_contract import wire
 from guided_contract.errors import ErrorCode, GuidedError
 from guided_contract.trace_context import TraceContext
 from guided_engine.admission.constraints import Constraint
-from guided_engine.admission.service_connection import ServiceConnection
+from guided_engine.service_link import ServiceConnection
 
 # A restarted service is back in under a second; longer than this is an outage that the caller should see.
 SERVICE_WAIT_S: Final = 5.0

@@ -1,9 +1,9 @@
-"""Admission before the engine, and answers held back until their grammar is proven."""
+"""Admission before the engine; answers held back until their grammar is proven, and how they are read."""
 
 import copy
 import functools
 import weakref
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -11,19 +11,29 @@ from guided_contract.config import PodConfig
 from guided_contract.errors import ErrorCode, GuidedError
 from guided_engine.admission import headers
 from guided_engine.admission.constraints import asks_for_grammar
+from guided_engine.admission.exchange import current
 from guided_engine.admission.gate import Admitted, Gate, process_gate
-from guided_engine.compat import api_reasoning
 from guided_engine.compat.api_ends import ADMITTED, end, error_of
 from guided_engine.ledger import LedgerEntry
 
 AddRequest = Callable[..., Awaitable[Any]]
+# On a parser: whether its prompt had ended the reasoning.
+_ENDED: Final = "_guided_reasoning_ended"
 
 
 def _apply_admission(_config: PodConfig) -> None:
-    from vllm.v1.engine.async_llm import AsyncLLM  # noqa: PLC0415 - see compat/__init__.py
+    from vllm.entrypoints.openai.chat_completion.protocol import (  # noqa: PLC0415 - see compat/__init__.py
+        ChatCompletionRequest,
+    )
+    from vllm.parser.abstract_parser import DelegatingParser  # noqa: PLC0415 - as above
+    from vllm.v1.engine.async_llm import AsyncLLM  # noqa: PLC0415 - as above
 
     AsyncLLM.add_request = _admitting(AsyncLLM.add_request)
-    api_reasoning.apply()
+    # An answer is read as the ranks constrained it.
+    chat, parser = ChatCompletionRequest, DelegatingParser
+    chat.resolve_reasoning_ended = _hiding(chat.resolve_reasoning_ended)
+    parser.set_prompt_token_ids = _remembering(parser.set_prompt_token_ids)
+    parser.extract_reasoning = _reading(parser.extract_reasoning)
 
 
 def _admitting(add_request: AddRequest) -> AddRequest:
@@ -45,10 +55,7 @@ def _admitting(add_request: AddRequest) -> AddRequest:
         headers.called(request_id)
         try:
             admitted = await gate.admit(
-                params.structured_outputs,
-                params.extra_args,
-                ignores_end=params.ignore_eos,
-                sampling_params=params,
+                params.structured_outputs, params.extra_args, ignores_end=params.ignore_eos
             )
         except GuidedError as error:
             raise GuidedRequestError(error) from error
@@ -148,6 +155,38 @@ class _Unproven:
         setattr(other, ADMITTED, self.admitted)
         for name in ("request_id", "get", "get_nowait"):  # what vLLM asks a collector for
             setattr(self.collector, name, getattr(other, name))
+
+
+def _hiding(resolve: Callable[..., bool | None]) -> Callable[..., bool | None]:
+    @functools.wraps(resolve)
+    def hiding(self: Any, parser: Any, prompt_token_ids: list[int]) -> bool | None:
+        """Have reasoning that is left out of the answer end as other reasoning does.
+
+        vLLM takes it for over: its parser finds no end of it, and drops the answer with it.
+        """
+        return resolve(self.model_copy(update={"include_reasoning": True}), parser, prompt_token_ids)
+
+    return hiding
+
+
+def _remembering(set_prompt: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(set_prompt)
+    def remembering(self: Any, prompt_token_ids: Sequence[int]) -> None:
+        set_prompt(self, prompt_token_ids)
+        exchange = current.get()
+        if exchange is not None and exchange.kind is not None and self.reasoning_parser is not None:
+            setattr(self, _ENDED, self.is_reasoning_end(list(prompt_token_ids)))
+
+    return remembering
+
+
+def _reading(extract: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(extract)
+    def reading(self: Any, model_output: str, request: Any) -> Any:
+        """Read an answer whose prompt had ended the reasoning as vLLM does in a stream: all is content."""
+        return (None, model_output) if getattr(self, _ENDED, False) else extract(self, model_output, request)
+
+    return reading
 
 
 ENTRIES: Final = (

@@ -1,19 +1,21 @@
 """The engine core without grammars: requests detached, sequences ended on a rank's word, signs of life."""
 
+import functools
+from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, Final
 
 from guided_contract.config import PodConfig
 from guided_contract.errors import ErrorCode
+from guided_contract.heartbeat import core_slot
 from guided_contract.names import TICKET_ARG
-from guided_engine.compat import core_liveness
+from guided_engine import ledger
+from guided_engine.compat import core_drafts
 from guided_engine.compat.runner import ENDS_ATTRIBUTE, INVALID_ATTRIBUTE
+from guided_engine.heartbeats import Pulse
 from guided_engine.ledger import LedgerEntry
 from guided_engine.ranks.tickets import ticket_of
-
-
-class NotAdmittedError(Exception):
-    """A guided request reached the engine core without a ticket."""
+from guided_engine.service_link import ServiceLink
 
 
 def detach_grammar(_config: PodConfig) -> None:
@@ -35,7 +37,7 @@ def detach_grammar(_config: PodConfig) -> None:
         # A grammar that is an exception ends its request at the next step, unscheduled, with this code.
         request.stop_reason = ErrorCode.REQUEST_NOT_ADMITTED.value
         refused: Future[None] = Future()
-        refused.set_exception(NotAdmittedError(request.request_id))
+        refused.set_exception(PermissionError(f"{request.request_id} was not admitted"))
         structured.grammar = refused
 
     StructuredOutputManager.grammar_init = grammar_init
@@ -99,6 +101,53 @@ def _mark(scheduler: Any, request_id: str, code: str, output: Any) -> None:
     output.prompt_token_id_logprobs_dict.pop(request_id, None)
 
 
+def show_presence(config: PodConfig) -> None:
+    """Wrap the engine core's busy loop: once the core stands, it beats, counts its steps and says hello.
+
+    It also begins to choose its drafts there, where the resource leaves that to it.
+
+    Not its `__init__`: vLLM loads plugins inside it, so in a spawned process it has begun by then.
+    """
+    from vllm.v1.engine import core  # noqa: PLC0415 - see above
+
+    for process in (core.EngineCoreProc, core.DPEngineCoreProc):
+        process.run_busy_loop = _showing(process.run_busy_loop, config)
+
+
+def _showing(run_busy_loop: Callable[[Any], Any], config: PodConfig) -> Callable[[Any], Any]:
+    @functools.wraps(run_busy_loop)
+    def showing(self: Any) -> Any:
+        engine = self.vllm_config.parallel_config.data_parallel_index
+        _start(self.scheduler, config, core_slot(engine, config.workers))
+        core_drafts.choose_drafts(self.scheduler, config, engine)
+        return run_busy_loop(self)
+
+    return showing
+
+
+def _start(scheduler: Any, config: PodConfig, slot: int) -> None:
+    """Start both threads for a scheduler; they end with the process."""
+    pulse = Pulse(config.heartbeats_file, slot, busy=scheduler.get_num_unfinished_requests)
+    _count_steps(scheduler, pulse)
+    pulse.start()
+    ServiceLink(config.service_socket, lambda: ledger.hello("core")).start()
+
+
+def _count_steps(scheduler: Any, pulse: Pulse) -> None:
+    """Count every step whose output the scheduler takes; on the instance, around whatever the class has.
+
+    With each goes the number of draft tokens that it asked for, which follows the load where a schedule does.
+    """
+    original = scheduler.update_from_output
+
+    def update_from_output(scheduler_output: Any, model_runner_output: Any) -> Any:
+        if scheduler_output.total_num_scheduled_tokens:
+            pulse.step(scheduler_output.num_spec_tokens_to_schedule)
+        return original(scheduler_output, model_runner_output)
+
+    scheduler.update_from_output = update_from_output
+
+
 ENTRIES: Final = (
     LedgerEntry(
         name="core-detached",
@@ -119,7 +168,7 @@ ENTRIES: Final = (
         why="/health stays green while the engine core or a rank hangs; heartbeats and a step count tell; "
         "numTokens Auto: vLLM's schedule of draft tokens does not follow what steps take",
         goes_when="vLLM reports steps and liveness of its engine core, and chooses draft tokens by load",
-        apply=core_liveness.show_presence,
+        apply=show_presence,
         ranks_only=False,
     ),
 )

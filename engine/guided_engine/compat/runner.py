@@ -4,7 +4,6 @@ GuidedWorker wraps the runner *instance* when the model is loaded, which reaches
 """
 
 import logging
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -12,43 +11,22 @@ from guided_contract.errors import ErrorCode
 from guided_contract.names import GRAMMAR_ARG
 from guided_contract.wire import Failed
 from guided_engine.ledger import LedgerEntry
-from guided_engine.ranks.step import Arrival, Masks, Plan, ReadFaults, ReadSampled, RowFault
+from guided_engine.ranks.step import Arrival, Plan, ReadFaults, RowFault
 from guided_engine.ranks.tickets import ticket_of
 
 if TYPE_CHECKING:
     # Loads both grammar libraries; the ledger imports this module in every process of vLLM.
+    from guided_engine.compat.runner_v1 import RunnerV1
+    from guided_engine.compat.runner_v2 import RunnerV2
     from guided_engine.ranks.guided_rank import RankGuide
-    from guided_engine.ranks.row_edits import StepEdits
 
 # Attributes on the output rank's ModelRunnerOutput, read by compat.core: {request: error code}, and {request:
 # RankGuide.invalid_drafts}.
 ENDS_ATTRIBUTE: Final = "guided_ends"
 INVALID_ATTRIBUTE: Final = "guided_invalid_drafts"
-_GREEDY: Final = 1e-5  # below this temperature vLLM takes the likeliest token
 
 _log = logging.getLogger("guided_engine")
 _T = TypeVar("_T")
-
-
-class RunnerAdapter(ABC):
-    """What differs between Model Runner V1 and V2."""
-
-    @abstractmethod
-    def carrier(self, output: Any) -> Any:
-        """Return this step's ModelRunnerOutput, which will reach the engine core; never a shared one."""
-
-    @abstractmethod
-    def reader(self, output: Any) -> ReadSampled:
-        """Return what reads the step's tokens once its own copy to the host is done."""
-
-    @abstractmethod
-    def sample(
-        self, original: Callable[[Any], Any], masks: Masks | None, edits: "StepEdits | None"
-    ) -> tuple[Any, ReadFaults]:
-        """Sample with the masks and edits, of which either may be none.
-
-        Returns the runner's output, and what reads which rows of sequences their processors spoiled.
-        """
 
 
 class GuidedRunner:
@@ -56,6 +34,8 @@ class GuidedRunner:
 
     Parameters
     ----------
+    adapter
+        What differs between Model Runner V1 and V2: where a step's output is, how it is read and sampled.
     count_step
         Called once per forward pass.
     report
@@ -66,7 +46,7 @@ class GuidedRunner:
         self,
         runner: Any,
         guide: "RankGuide",
-        adapter: RunnerAdapter,
+        adapter: "RunnerV1 | RunnerV2",
         count_step: Callable[[], None],
         report: Callable[[Failed], None] = lambda _end: None,
     ) -> None:
@@ -159,7 +139,6 @@ class GuidedRunner:
             stop_tokens=tuple(params.all_stop_token_ids or ()),
             arguments=params.extra_args or {},
             max_tokens=params.max_tokens,
-            is_greedy=params.temperature < _GREEDY,
             sampling_params=params,
         )
 

@@ -13,7 +13,7 @@ from vllm.v1.core.sched.output import GrammarOutput
 from vllm.v1.outputs import AsyncModelRunnerOutput
 from vllm.v1.structured_output.utils import apply_grammar_bitmask
 
-from guided_engine.compat.runner import RunnerAdapter, add_faults, tell_faults
+from guided_engine.compat.runner import add_faults, tell_faults
 from guided_engine.processors import dense
 from guided_engine.processors.edits import apply
 from guided_engine.ranks.guided_rank import RankGuide
@@ -21,7 +21,7 @@ from guided_engine.ranks.row_edits import FAULTS, StepEdits
 from guided_engine.ranks.step import Masks, ReadFaults, ReadSampled, RowFault
 
 
-class RunnerV1(RunnerAdapter):
+class RunnerV1:
     """Adapter of vllm.v1.worker.gpu_model_runner and its CPU subclass."""
 
     def __init__(self, runner: Any, guide: RankGuide) -> None:
@@ -29,13 +29,13 @@ class RunnerV1(RunnerAdapter):
         self._guide = guide
 
     def carrier(self, output: Any) -> Any:
-        """Return the ModelRunnerOutput that will reach the engine core."""
+        """Return this step's ModelRunnerOutput, which will reach the engine core; never a shared one."""
         if isinstance(output, AsyncModelRunnerOutput):
             return output._model_runner_output  # noqa: SLF001 - get_output() would wait, and is once
         return output
 
     def reader(self, output: Any) -> ReadSampled:
-        """Return what reads the step's tokens."""
+        """Return what reads the step's tokens once its own copy to the host is done."""
         if isinstance(output, AsyncModelRunnerOutput):
             return lambda: _read_async(output)
         # The engine core takes away what a sequence that ends has in this very list.
@@ -45,7 +45,10 @@ class RunnerV1(RunnerAdapter):
     def sample(
         self, original: Callable[[Any], Any], masks: Masks | None, edits: StepEdits | None
     ) -> tuple[Any, ReadFaults]:
-        """Mask and change the logits that wait in execute_model_state; faults are known before it samples."""
+        """Mask and change the logits that wait in execute_model_state; faults are known before it samples.
+
+        Returns the runner's output, and what reads which rows of sequences their processors spoiled.
+        """
         faults: dict[str, RowFault] = {}
         grammar = None if masks is None else GrammarOutput(masks.request_ids, masks.bitmask, masks.acceptable)
         if edits is None:

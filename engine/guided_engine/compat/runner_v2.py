@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from vllm.v1.core.sched.output import GrammarOutput
 
-from guided_engine.compat.runner import RunnerAdapter, tell_faults
+from guided_engine.compat.runner import tell_faults
 from guided_engine.ranks.guided_rank import RankGuide
 from guided_engine.ranks.row_edits import StepEdits
 from guided_engine.ranks.step import Masks, ReadFaults, ReadSampled
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from guided_engine.compat.edits_v2 import EditsV2
 
 
-class RunnerV2(RunnerAdapter):
-    """Adapter of vllm.v1.worker.gpu.model_runner and its CPU subclass."""
+class RunnerV2:
+    """Adapter of vllm.v1.worker.gpu.model_runner and its CPU subclass; see RunnerV1."""
 
     def __init__(self, runner: Any, guide: RankGuide) -> None:
         self._guide = guide

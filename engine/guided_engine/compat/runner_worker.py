@@ -2,7 +2,6 @@
 
 import contextlib
 import functools
-import os
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
@@ -17,7 +16,6 @@ from guided_contract.heartbeat import core_slot
 from guided_contract.wire import Backend, Hello, Load, Loaded, ServiceMessage, Unload
 from guided_engine import last_words, ledger, versions
 from guided_engine.compat import combination_check, cpu, draft_model
-from guided_engine.compat.core_liveness import boot
 from guided_engine.compat.runner import GuidedRunner
 from guided_engine.compat.runner_reasoning import import_plugin, reasoner_factory
 from guided_engine.compat.runner_v1 import RunnerV1
@@ -118,7 +116,6 @@ def _join(worker: Any, config: PodConfig) -> GuidedRunner | None:
     backends = Backends(vocabulary, threads)
     tokenizer = fingerprints(vocabulary)
     loaded_grammars = LoadedGrammars(config.grammars_folder, backends)
-    loaded_grammars.warm()
     link = ServiceLink(
         config.service_socket,
         lambda: _hello(worker, config, tokenizer, samples=True),
@@ -214,15 +211,12 @@ def number(worker: Any, config: PodConfig, *, samples: bool) -> int:
 def _hello(worker: Any, config: PodConfig, tokenizer: dict[Backend, str], *, samples: bool) -> Hello:
     model_runner = "V2" if worker.use_v2_model_runner else "V1"
     speculative = worker.vllm_config.speculative_config
-    return Hello(
-        role="rank",
-        pid=os.getpid(),
-        boot=boot(),
+    return ledger.hello(
+        "rank",
         rank=number(worker, config, samples=samples),
         samples=samples,
         versions={**versions.versions(), "modelRunner": model_runner},
         scheduling="Async" if worker.vllm_config.scheduler_config.async_scheduling else "Sync",
         speculation=speculative.method if speculative else "",
-        patches=ledger.applied(),
         tokenizer=tokenizer,
     )

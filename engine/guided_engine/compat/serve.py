@@ -1,4 +1,4 @@
-"""Start as ``python3 -m guided_engine.compat.serve ARGS``: vLLM's API servers, several of them.
+"""Start as ``python3 -m guided_engine.compat.serve ARGS``: vLLM's API servers, one or several, or none.
 
 `vllm serve` does this, but the command dies in the CPU build (see launcher/command.py), and vLLM's own
 api_server module starts one server whatever it is told.

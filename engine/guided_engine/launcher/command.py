@@ -1,7 +1,6 @@
 """Decides how vLLM is started: its command line, its environment, and whether the plugin is in it. Pure."""
 
 import json
-import re
 import sys
 import uuid
 from collections.abc import Mapping, Sequence
@@ -16,9 +15,12 @@ from guided_engine import versions
 from guided_engine.cpus import Cpus
 
 # Not the `vllm` command: in the CPU build it looks for a distribution named vllm, and dies.
-API_SERVER: Final = (sys.executable, "-m", "vllm.entrypoints.openai.api_server")
-API_SERVERS: Final = (sys.executable, "-m", "guided_engine.compat.serve")
-_COUNT: Final = re.compile(r"(--api[-_]server[-_]count|-asc)(=.*)?")
+_SERVE: Final = (sys.executable, "-m", "guided_engine.compat.serve")
+_UNKNOWN: Final = (
+    sys.executable,
+    "-m",
+    "vllm.entrypoints.openai.api_server",
+)  # one API server, no other nodes
 WORKER_CLASS: Final = "guided_engine.worker.GuidedWorker"
 _DEFAULTS: Final = {
     # Of errors that llguidance makes as it goes: half of a compile's time, where RUST_BACKTRACE is set.
@@ -46,20 +48,8 @@ class EngineCommand:
     unsupported: str
 
 
-def program(pod: PodConfig, args: Sequence[str], *, node: int = 0) -> tuple[str, ...]:
-    """Return the program for vLLM's `args`: one API server, or several where `vllm serve` starts several.
-
-    Those are as many as the arguments ask for, else as many as there are engines. `node` is the pod's place
-    in its replica; only node 0 has an API server that serves.
-    """
-    several = any(map(_COUNT.fullmatch, args)) or (pod.data_parallel > 1 and not versions.unsupported())
-    return API_SERVERS if node or several else API_SERVER
-
-
-def plan(
-    pod: PodConfig, args: Sequence[str], env: Mapping[str, str], cpus: Cpus, program: Sequence[str]
-) -> EngineCommand:
-    """Return how to start `program` with vLLM's `args`, which are the same for all of its builds.
+def plan(pod: PodConfig, args: Sequence[str], env: Mapping[str, str], cpus: Cpus) -> EngineCommand:
+    """Return how to start vLLM with its `args`, which are the same for all of its builds.
 
     On a supported vLLM the worker class and the middleware are named on the command line, so that a missing
     plugin fails loudly; also where guidedDecoding.placement is Scheduler: then both leave decoding to vLLM
@@ -75,6 +65,7 @@ def plan(
     child_env = {**_DEFAULTS, _READY: start_s, **told, names.ENV_BOOT: boot, **_threads(pod, env, cpus)}
     # The model as a word of its own, too: another word that no option takes is then one too many for vLLM.
     given = (pod.model, *deadlines, *_for_this_build(args, env))
+    program = _UNKNOWN if unsupported and pod.nodes == 1 else _SERVE
     argv = (*program, *given, *ours, *_traces(pod), *_group(pod, env))
     return EngineCommand(argv, child_env, boot, unsupported)
 
@@ -109,11 +100,7 @@ def _group(pod: PodConfig, env: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _threads(pod: PodConfig, env: Mapping[str, str], cpus: Cpus) -> dict[str, str]:
-    ranks, chosen = pod.workers * pod.data_parallel // pod.nodes, {}
-    if ranks > 1 and versions.builds_for_cpu(env):
-        # Upstream's automatic choice fails where ranks outnumber NUMA nodes or physical cores.
-        chosen["VLLM_CPU_OMP_THREADS_BIND"] = cpus.binding(ranks)
-    if cpus.limited:
-        # Thread counts come from the host otherwise: 664 -> 120 tok/s (vLLM issue 49013).
-        chosen["OMP_NUM_THREADS"] = str(cpus.threads_per_rank(ranks))
-    return {name: value for name, value in chosen.items() if name not in env}
+    if not cpus.limited or "OMP_NUM_THREADS" in env:
+        return {}
+    # Thread counts come from the host otherwise: 664 -> 120 tok/s (vLLM issue 49013).
+    return {"OMP_NUM_THREADS": str(cpus.threads_per_rank(pod.workers * pod.data_parallel // pod.nodes))}

@@ -2,10 +2,10 @@
 
 import asyncio
 import contextlib
-import http.client
 import logging
 from typing import Final
 
+import aiohttp
 from aiohttp import web
 
 from guided_contract.config import PodConfig
@@ -16,7 +16,7 @@ from guided_engine.launcher.stall import StallWatch
 _log = logging.getLogger("guided_engine")
 
 _PERIOD_S: Final = 1.0
-_HEALTH_TIMEOUT_S: Final = 5.0
+_HEALTH_TIMEOUT: Final = aiohttp.ClientTimeout(5.0)
 
 
 class Probes:
@@ -89,7 +89,7 @@ class Probes:
 
     async def _watch_health(self) -> None:
         while True:
-            with contextlib.suppress(OSError, http.client.HTTPException):
+            with contextlib.suppress(OSError, aiohttp.ClientError):
                 if await self._is_good():
                     self._good_ns = now_ns()
             silent_s = (now_ns() - self._good_ns) / 1e9
@@ -101,19 +101,12 @@ class Probes:
 
     async def _is_good(self) -> bool:
         if self._ranks is None:
-            return await asyncio.to_thread(_is_healthy, self._pod.ports.engine)
+            url = f"http://127.0.0.1:{self._pod.ports.engine}/health"
+            async with aiohttp.ClientSession(timeout=_HEALTH_TIMEOUT) as session, session.get(url) as answer:
+                return answer.status == 200
         return all(self._beats.read(1 + rank).pid for rank in self._ranks)
 
     def _judge(self, watch: str, wrong: str) -> None:
         if wrong and not self._wrong.get(watch):
             _log.error("guidedmodel: not live: %s", wrong)
         self._wrong[watch] = wrong
-
-
-def _is_healthy(port: int) -> bool:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=_HEALTH_TIMEOUT_S)
-    try:
-        connection.request("GET", "/health")
-        return connection.getresponse().status == 200
-    finally:
-        connection.close()

@@ -2,23 +2,24 @@
 
 import asyncio
 import contextlib
+import functools
 import logging
 import os
 import signal
 import sys
 from typing import Final
 
-from guided_contract import config, names, wire
+from guided_contract import config, names
 from guided_contract.config import DrainConfig, PodConfig
 from guided_contract.heartbeat import Heartbeats
 from guided_contract.tasks import Living
-from guided_engine import last_words, versions
-from guided_engine.admission.service_connection import ServiceConnection
+from guided_engine import last_words, ledger
 from guided_engine.cpus import Cpus
 from guided_engine.launcher import drain
-from guided_engine.launcher.command import EngineCommand, plan, program
+from guided_engine.launcher.command import EngineCommand, plan
 from guided_engine.launcher.probes import Probes
 from guided_engine.launcher.process import EngineProcess
+from guided_engine.service_link import ServiceConnection
 
 _log = logging.getLogger("guided_engine")
 
@@ -41,9 +42,8 @@ def main(argv: list[str]) -> int:
         return _refuse(f"{names.ENV_CONFIG} does not name a configuration file")
     if argv[:1] != ["--"]:
         return _refuse("usage: python3 -m guided_engine.launcher -- VLLM_ARGS")
-    node, args = config.node(), argv[1:]
-    command = plan(pod, args, os.environ, Cpus.of_this_process(), program(pod, args, node=node))
-    leader = os.environ.get(names.ENV_LEADER, "") if node else ""
+    command = plan(pod, argv[1:], os.environ, Cpus.of_this_process())
+    leader = os.environ.get(names.ENV_LEADER, "") if config.node() else ""
     return asyncio.run(Launcher(pod, command, leader).run())
 
 
@@ -77,7 +77,8 @@ class Launcher:
         engine = EngineProcess(command)
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, self._stop, engine, probes, number)
-        connection = ServiceConnection(pod.service_socket, self._hello, lambda _message: None)
+        said = functools.partial(ledger.hello, "launcher", boot=command.boot, unsupported=command.unsupported)
+        connection = ServiceConnection(pod.service_socket, said, lambda _message: None)
         hello = Living("service-connection", connection.run)
         hello.start()
         try:
@@ -124,12 +125,3 @@ class Launcher:
             await drain.wait_gone(self._leader, self._pod.ports.launcher, most_s)
         else:
             await drain.wait(how, self._pod.ports.engine)
-
-    def _hello(self) -> wire.Hello:
-        return wire.Hello(
-            role="launcher",
-            pid=os.getpid(),
-            boot=self._command.boot,
-            versions=versions.versions(),
-            unsupported=self._command.unsupported,
-        )

@@ -10,7 +10,7 @@ import logging
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 from guided_contract.combinations.table import FOREIGN
 from guided_engine.processors.interface import (
@@ -35,25 +35,7 @@ class UnsuitableError(Exception):
 
 
 class AdapterFactory(DenseFactory[Params]):
-    """Gives each row to its sequence's function.
-
-    Attributes
-    ----------
-    name
-        Of what it stands for, for the log.
-    """
-
-    name: ClassVar[str] = ""
-
-    @classmethod
-    def validate_params(cls, sampling_params: Any) -> None:
-        """Refuse a request in the API server, as vLLM has its classes do.
-
-        Raises
-        ------
-        ValueError
-            Why.
-        """
+    """Gives each row to its sequence's function; called as what it stands for, for the log."""
 
     @abstractmethod
     def function_for(self, sampling_params: Any) -> Function | None:
@@ -79,7 +61,7 @@ class AdapterFactory(DenseFactory[Params]):
                 if result is not row:
                     logits[index] = result
             except Exception:  # noqa: BLE001 - the user's function; its sequence alone pays
-                _log.exception("guidedmodel: %s failed; its sequence is ended", self.name)
+                _log.exception("guidedmodel: %s failed; its sequence is ended", type(self).__qualname__)
                 logits[index] = float("nan")
 
 
@@ -137,12 +119,12 @@ def _of_function(function: Any) -> type[ProcessorFactory[Any]]:
     class OfFunction(AdapterFactory):
         """Calls one function for all sequences."""
 
-        name = getattr(function, "__qualname__", type(function).__qualname__)
         supports_speculation = getattr(function, "supports_speculation", True)
 
         def function_for(self, sampling_params: Any) -> Function:  # noqa: ARG002 - the base's
             return function  # type: ignore[no-any-return]  # the author's
 
+    OfFunction.__qualname__ = getattr(function, "__qualname__", type(function).__qualname__)
     return OfFunction
 
 
@@ -161,7 +143,6 @@ def _of_adapter(adapter: type[Any]) -> type[ProcessorFactory[Any]]:
     class OfAdapter(AdapterFactory):
         """Has an AdapterLogitsProcessor make a function for each request."""
 
-        name = adapter.__qualname__
         # Its functions may count calls, or keep what they have read of the output: vLLM gives them no drafts.
         supports_speculation = getattr(adapter, "supports_speculation", False)
 
@@ -171,17 +152,10 @@ def _of_adapter(adapter: type[Any]) -> type[ProcessorFactory[Any]]:
 
             device = torch.device(context.device)
             self._adapter = adapter(context.vllm_config, device, context.is_pin_memory)
-            # vLLM asks it of each instance.
-            self.changes_argmax = not self._adapter.is_argmax_invariant()  # type: ignore[misc]  # of the instance
-
-        @classmethod
-        def validate_params(cls, sampling_params: Any) -> None:
-            validate = getattr(adapter, "validate_params", None)
-            if validate is not None:
-                validate(sampling_params)
 
         def function_for(self, sampling_params: Any) -> Function | None:
             made: Function | None = self._adapter.new_req_logits_processor(sampling_params)
             return made
 
+    OfAdapter.__qualname__ = adapter.__qualname__
     return OfAdapter

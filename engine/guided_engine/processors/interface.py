@@ -141,9 +141,6 @@ class ProcessorFactory(ABC, Generic[P]):
     request_params
         Those that a request may set for itself, by name; none by default. A resource that enforces the
         processor permits none either.
-    changes_argmax
-        False: the likeliest token stays so whatever the processor does, and it is left out of requests that
-        sample greedily.
     supports_speculation
         False: `prepare` is never given drafts; those of its sequences are refused, so that such a sequence
         advances by one token per step.
@@ -151,7 +148,6 @@ class ProcessorFactory(ABC, Generic[P]):
 
     Params: ClassVar[type[Params]] = Params
     request_params: ClassVar[frozenset[str]] = frozenset()
-    changes_argmax: ClassVar[bool] = True
     supports_speculation: ClassVar[bool] = True
 
     def __init__(self, params: P, context: Context) -> None:

@@ -23,17 +23,10 @@ from guided_engine.processors.interface import (
 
 
 class FactoryError(Exception):
-    """A configured factory cannot be found or made, or refuses its parameters; the message names it.
+    """A configured factory cannot be found or made, or refuses its parameters; the message names it."""
 
-    `field` of its configuration is at fault; `is_absent`: its module cannot be imported here.
-    """
-
-    def __init__(
-        self, config: LogitsProcessorConfig, why: str, field: str = "factory", *, is_absent: bool = False
-    ) -> None:
+    def __init__(self, config: LogitsProcessorConfig, why: str) -> None:
         super().__init__(f"logits processor {config.name!r}: {why}")
-        self.field = field
-        self.is_absent = is_absent
 
 
 class ProcessorError(Exception):
@@ -62,8 +55,7 @@ def find(config: LogitsProcessorConfig) -> type[ProcessorFactory[Any]]:
     except UnsuitableError as error:
         raise FactoryError(config, f"{config.factory!r} {error}") from error
     except Exception as error:
-        why = f"cannot import {config.factory!r}: {error}"
-        raise FactoryError(config, why, is_absent=True) from error
+        raise FactoryError(config, f"cannot import {config.factory!r}: {error}") from error
 
 
 @functools.cache  # requests in the API server ask for it, too
@@ -79,7 +71,7 @@ def _params_of(config: LogitsProcessorConfig, factory: type[ProcessorFactory[Any
     try:
         return _read(factory, config.params)
     except Exception as error:
-        raise FactoryError(config, f"{config.factory!r} refuses its parameters: {error}", "params") from error
+        raise FactoryError(config, f"{config.factory!r} refuses its parameters: {error}") from error
 
 
 def request_params(
@@ -155,25 +147,16 @@ class Registry:
     def __bool__(self) -> bool:
         return bool(self._factories)
 
-    @property
-    def configs(self) -> list[LogitsProcessorConfig]:
-        """Return what they are configured by."""
-        return list(self._configs.values())
-
-    def create(
-        self, arguments: Mapping[str, Any], info: SequenceInfo[Params], *, is_greedy: bool = False
-    ) -> Iterator[Running]:
+    def create(self, arguments: Mapping[str, Any], info: SequenceInfo[Params]) -> Iterator[Running]:
         """Make the processors of a new sequence, one after another, in the order in which they apply.
 
         `arguments` are the request's `vllm_xargs`; `info` gets its params here. Raises ProcessorError if a
         factory raised, ChoiceError for a choice that came past admission.
         """
-        names = choice.chosen(arguments.get(choice.ARGUMENT), self.configs)
+        names = choice.chosen(arguments.get(choice.ARGUMENT), [*self._configs.values()])
         asked = choice.parameters(arguments, names)
         for name in names:
             factory = self._factories[name]
-            if is_greedy and not factory.changes_argmax:
-                continue
             own = factory.params
             if name in asked:
                 own = request_params(self._configs[name], type(factory), asked[name])

@@ -81,7 +81,7 @@ class Arrivals:
             max_tokens=arrival.max_tokens,
             sampling_params=arrival.sampling_params,
         )
-        make = partial(self.registry.create, arguments, info, is_greedy=arrival.is_greedy)
+        make = partial(self.registry.create, arguments, info)
         sequence.processors = SequenceProcessors(make, self.traits.vocab_size, self.times.add)
         sequence.trace = arrival.ticket or trace_of(arrival.arguments)
         sequence.start_processors()

@@ -2,14 +2,12 @@
 
 import functools
 import hashlib
-import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from guided_contract.choices import MOST
 from guided_contract.wire import Backend, Load, Loaded, Unload
 from guided_engine.ranks.length_masks import CountedGrammar
 from guided_engine.ranks.token_lengths import TokenTable
@@ -17,12 +15,10 @@ from guided_engine.ranks.unique_masks import ItemTable, UniqueRule
 from guided_engine.ranks.whitespace_masks import BoundedSpace, BoundedSpaceInTags, SpaceTable
 from guided_grammar.backend import Backend as GrammarBackend
 from guided_grammar.backend import Loaded as LoadedGrammar
-from guided_grammar.backend import warm
 from guided_grammar.counted_text import CountedText, Rule
 from guided_grammar.matching import Matcher
 
 _MOST_TABLES: Final = 16
-_log = logging.getLogger("guided_engine")
 
 
 class LoadError(Exception):
@@ -50,22 +46,6 @@ class LoadedGrammars:
         self._orphans: dict[str, _Entry] = {}
         # Each once, at the first use or before; of bounds of white space the latest few for each library.
         self._table = functools.lru_cache(_MOST_TABLES)(self._made_table)
-
-    def warm(self) -> None:
-        """Make what the first grammars would wait for, a second for 131,072 tokens; before there are steps.
-
-        What a library makes of a tokenizer that it cannot take is said again to the first grammar.
-        """
-        for name in self._backends:
-            try:
-                warm(self._backends[name])
-                self._table(TokenTable, name)
-                self._table(ItemTable, name)
-                for most in MOST.values():
-                    if most is not None:
-                        self._table(SpaceTable, name, most)
-            except Exception as error:  # noqa: BLE001 - whatever a library raises; the other one may do
-                _log.warning("guidedmodel: %s is not ready for a first grammar: %s", name, error)
 
     def load(self, message: Load) -> Loaded:
         """Load a grammar and answer; loading what is loaded is cheap. Never raises."""

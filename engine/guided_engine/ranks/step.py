@@ -30,8 +30,7 @@ class Arrival:
     `known_tokens` are prompt and output so far, None where the runner does not say (Model Runner V1).
     `computed` is the number of tokens whose KV cache is computed before this step. `stop_tokens` are the
     request's end of sequence and its own stop tokens. `max_tokens` is how many tokens it may generate, no
-    more than the context has room for (vLLM's API server sees to that), `is_greedy` whether it takes the
-    likeliest.
+    more than the context has room for (vLLM's API server sees to that).
     `sampling_params` are vLLM's own, for what users have from there.
     """
 
@@ -45,7 +44,6 @@ class Arrival:
     stop_tokens: Sequence[int]
     arguments: Mapping[str, Any]
     max_tokens: int | None = None
-    is_greedy: bool = False
     sampling_params: Any = None
 
 

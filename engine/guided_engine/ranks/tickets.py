@@ -1,7 +1,7 @@
 """What an admitted request carries to the ranks, in `sampling_params.extra_args`."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -9,21 +9,21 @@ from guided_contract.names import TICKET_ARG, TRACE_ARG
 from guided_contract.trace_context import Trace
 from guided_contract.wire import Ticket
 
+_T = TypeVar("_T")
+
 
 def ticket_of(extra_args: Mapping[str, Any] | None) -> Ticket | None:
     """Return the ticket that admission wrote, None where there is none or it is not well formed."""
-    written = (extra_args or {}).get(TICKET_ARG)
-    if written is None:
-        return None
-    try:
-        return msgspec.convert(written, Ticket)
-    except msgspec.ValidationError:
-        return None
+    return _read((extra_args or {}).get(TICKET_ARG), Ticket)
 
 
 def trace_of(extra_args: Mapping[str, Any]) -> Trace:
     """Return where the span of an unguided request stands; nowhere where admission did not say."""
+    return _read(extra_args.get(TRACE_ARG), Trace) or Trace()
+
+
+def _read(written: Any, kind: type[_T]) -> _T | None:
     try:
-        return msgspec.convert(extra_args.get(TRACE_ARG) or {}, Trace)
+        return msgspec.convert(written, kind)
     except msgspec.ValidationError:
-        return Trace()
+        return None

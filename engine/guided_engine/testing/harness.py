@@ -112,7 +112,6 @@ class Harness:
         max_tokens: int | None = None,
         params: Mapping[str, Any] | None = None,
         request_id: str | None = None,
-        is_greedy: bool = False,
         sampling_params: Any = None,
     ) -> Sequence:
         """Return a new sequence; `params` are what its request sets.
@@ -133,7 +132,7 @@ class Harness:
         arguments = {f"tested.{key}": value for key, value in (params or {}).items()}
 
         def make() -> Iterator[registry.Running]:
-            return self._registry.create(arguments, info, is_greedy=is_greedy)
+            return self._registry.create(arguments, info)
 
         return Sequence(SequenceProcessors(make, self.vocab_size), self.vocab_size)
 
