@@ -44,6 +44,12 @@ class TargetToken(AdapterLogitsProcessor):
         super().__init__(vllm_config, device, is_pin_memory)
         self.made_with = (vllm_config, device, is_pin_memory)
 
+    @classmethod
+    def validate_params(cls, sampling_params: Any) -> None:
+        token = (sampling_params.extra_args or {}).get("target_token")
+        if token is not None and not isinstance(token, int):
+            raise ValueError(f"target_token must be an integer, and is {token!r}")
+
     def is_argmax_invariant(self) -> bool:
         return False
 

@@ -9,6 +9,11 @@ class Target:
     def __init__(self, vllm_config: Any, device: Any, is_pin_memory: Any) -> None:
         pass
 
+    @classmethod
+    def validate_params(cls, sampling_params: Any) -> None:
+        if not 0 <= sampling_params.target < 128:
+            raise ValueError("a target is a token id")
+
     def is_argmax_invariant(self) -> bool:
         return False
 

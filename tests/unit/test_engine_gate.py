@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -165,6 +166,20 @@ async def test_processors_that_a_model_has_not_are_refused_before_its_grammar_is
         for taken in ("repeat", ["repeat"], "", None):
             assert (await gate.admit(None, {"logits_processors": taken})).lease is None
     assert not service.received(wire.Prepare)
+
+
+async def test_a_class_as_vllm_has_them_judges_the_requests_that_it_is_for(make: Make) -> None:
+    processors = [
+        LogitsProcessorConfig(name="target", factory="support.vllm_like:Target"),
+        LogitsProcessorConfig(name="other", factory="guided_engine.processors.dry:Dry"),
+    ]
+    gate = make(logits_processors=processors)
+    wrong, right = SimpleNamespace(target=-1), SimpleNamespace(target=7)
+    with pytest.raises(GuidedError, match="target refuses the request: a target is a token id") as raised:
+        await gate.admit(None, {}, sampling_params=wrong)
+    assert (raised.value.code, raised.value.path) == ("request_invalid", "vllm_xargs")
+    assert (await gate.admit(None, {}, sampling_params=right)).lease is None
+    assert (await gate.admit(None, {"logits_processors": "other"}, sampling_params=wrong)).lease is None
 
 
 @pytest.mark.parametrize(("choice", "is_told"), [("repeat", True), (None, True), ("", False)])

@@ -101,10 +101,12 @@ class Gate:
         extra_args: Mapping[str, Any] | None,
         *,
         ignores_end: bool = False,
+        sampling_params: Any = None,
     ) -> Admitted:
         """Admit a request by its sampling parameters.
 
-        `ignores_end`: it goes on after an end of its text.
+        `ignores_end`: it goes on after an end of its text; `sampling_params`: all of them, for logits
+        processors that judge them.
 
         Raises
         ------
@@ -118,7 +120,7 @@ class Gate:
             place = request_routes.arguments(exchange.route)
             options = options_of(extra_args, self.config.guided_decoding, place)
             processors = self.config.logits_processors
-            chosen = request_processors.chosen(exchange.route, extra_args, processors)
+            chosen = request_processors.chosen(exchange.route, extra_args, processors, sampling_params)
             named = named_grammar(structured_outputs, extra_args, place)
             if structured_outputs is None and named is None:
                 exchange.decided = True

@@ -55,7 +55,10 @@ def _admitting(add_request: AddRequest) -> AddRequest:
         headers.called(request_id)
         try:
             admitted = await gate.admit(
-                params.structured_outputs, params.extra_args, ignores_end=params.ignore_eos
+                params.structured_outputs,
+                params.extra_args,
+                ignores_end=params.ignore_eos,
+                sampling_params=params,
             )
         except GuidedError as error:
             raise GuidedRequestError(error) from error

@@ -157,5 +157,7 @@ def _of_adapter(adapter: type[Any]) -> type[ProcessorFactory[Any]]:
             made: Function | None = self._adapter.new_req_logits_processor(sampling_params)
             return made
 
+    if hasattr(adapter, "validate_params"):
+        OfAdapter.validate_params = adapter.validate_params  # type: ignore[attr-defined]  # the gate asks it
     OfAdapter.__qualname__ = adapter.__qualname__
     return OfAdapter
