@@ -19,8 +19,10 @@ def grammars(situation: Situation) -> Grammars:
         for one in page.grammars:
             worst[one.name] = max(worst.get(one.name, one.state), one.state, key=_GRAMMARS.index)
     asked = model.spec.guided_decoding.grammars if model else ()
-    counts = Counter(worst.get(grammar.name, "Pending").lower() for grammar in asked)
-    return Grammars(**counts)
+    counts = Counter(worst.get(grammar.name, "Pending") for grammar in asked)
+    return Grammars(
+        ready=counts["Ready"], pending=counts["Pending"], stale=counts["Stale"], failed=counts["Failed"]
+    )
 
 
 def logits_processors(situation: Situation) -> Processors:
