@@ -203,11 +203,6 @@ class PodConfig(Struct, frozen=True, kw_only=True):
         """Path of the file that says why a rank did not start; for the launcher."""
         return Path(self.run_dir, "engine-failure")
 
-    @property
-    def grammars_folder(self) -> Path:
-        """Folder of the compiled artefacts, each named by its grammar's key."""
-        return Path(self.run_dir, "grammars")
-
 
 class ConfigError(Exception):
     """The configuration file is missing or wrong; the message names file and field."""

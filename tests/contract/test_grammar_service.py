@@ -1,7 +1,6 @@
 """The grammar service as its peers see it: real libraries, real worker processes, the real socket."""
 
 import asyncio
-import hashlib
 import json
 from collections.abc import AsyncIterator, Iterator
 
@@ -55,19 +54,14 @@ async def api(sidecar: Sidecar, rank: Rank) -> AsyncIterator[Api]:  # noqa: ARG0
 
 @pytest.mark.parametrize(("kind", "spec"), grammars.OF_EVERY_KIND.values(), ids=grammars.OF_EVERY_KIND)
 async def test_a_grammar_of_every_kind_is_loaded_on_the_rank(
-    sidecar: Sidecar, api: Api, rank: Rank, kind: Kind, spec: str
+    api: Api, rank: Rank, kind: Kind, spec: str
 ) -> None:
     answer = await api.prepare(kind, spec)
 
     assert isinstance(answer, Prepared), answer
     load = next(load for load in rank.loads if load.key == answer.key)
     assert load.backend == answer.backend
-    if load.artifact is None:  # its text compiles in no time: which that is depends on the machine
-        assert load.spec
-        return
-    artifact = sidecar.pod.grammars_folder / load.artifact
-    assert hashlib.sha256(artifact.read_bytes()).hexdigest() == load.sha256
-    assert artifact.stat().st_mode & 0o777 == 0o600
+    assert load.spec
 
 
 async def test_a_prepared_grammar_costs_no_second_compile_or_load(api: Api, rank: Rank) -> None:

@@ -90,8 +90,8 @@ def failures(rank: Rank) -> list[ProcessorFailure]:
 
 
 @pytest.mark.parametrize("params", [{"cpu_ms": 30}, {"asleep_ms": 30}], ids=str)
-def test_a_step_of_much_cpu_time_is_counted_and_ends_nothing(tmp_path: Any, params: Any) -> None:
-    rank = Rank(tmp_path, [TAKES])
+def test_a_step_of_much_cpu_time_is_counted_and_ends_nothing(params: Any) -> None:
+    rank = Rank([TAKES])
     rank.step([asked("r", **params)])
     rank.guide.edits()
     assert rank.sampled(r=[7]) == {}
@@ -102,9 +102,9 @@ def test_a_step_of_much_cpu_time_is_counted_and_ends_nothing(tmp_path: Any, para
 @pytest.mark.parametrize("at_once", [False, True])
 @pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
 def test_a_failure_is_told_once_with_its_place_and_without_what_it_says(
-    tmp_path: Any, *, is_async: bool, at_once: bool
+    *, is_async: bool, at_once: bool
 ) -> None:
-    rank = Rank(tmp_path, [TAKES, FAILS], is_async=is_async, number=4)
+    rank = Rank([TAKES, FAILS], is_async=is_async, number=4)
     given = {TRACE_ARG: TRACE, "fails.at_once": at_once}
     rank.step([arrival("r", None, is_guided=False, arguments=given)])
     rank.guide.edits()
@@ -121,8 +121,8 @@ def test_a_failure_is_told_once_with_its_place_and_without_what_it_says(
     assert "secret" not in repr(rank.records)
 
 
-def test_a_sequence_that_ends_in_the_step_that_finds_its_failure_is_told_of_too(tmp_path: Any) -> None:
-    rank = Rank(tmp_path, [FAILS], is_async=False)
+def test_a_sequence_that_ends_in_the_step_that_finds_its_failure_is_told_of_too() -> None:
+    rank = Rank([FAILS], is_async=False)
     rank.step([arrival("r", rank.load("ab"))])
     rank.sampled(r=[A])
     rank.step(finished=["r"])

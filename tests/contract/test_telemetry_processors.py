@@ -32,9 +32,9 @@ async def collector() -> AsyncIterator[HttpCollector]:
     await made.stop()
 
 
-def work(folder: Path) -> list[Any]:
+def work() -> list[Any]:
     """Return the records of a rank on which one of two sequences fails at its second token."""
-    rank = Rank(folder, PROCESSORS)
+    rank = Rank(PROCESSORS)
     given = {TRACE_ARG: {"traceparent": f"00-{TRACE}-{SPAN}-01"}}
     other = {"logits_processors": "marks"}
     rank.step([arrival("r", None, is_guided=False, arguments=given)])
@@ -48,7 +48,7 @@ def work(folder: Path) -> list[Any]:
 
 
 async def test_failures_and_times_come_from_a_rank_to_the_page_and_the_collector(
-    collector: HttpCollector, tmp_path: Path
+    collector: HttpCollector,
 ) -> None:
     with tempfile.TemporaryDirectory(prefix="gm-") as folder:  # short: a socket's path is at most 107 bytes
         pod: PodConfig = pod_config(
@@ -59,7 +59,7 @@ async def test_failures_and_times_come_from_a_rank_to_the_page_and_the_collector
         telemetry = Telemetry(pod, lambda _digests: None)
         await telemetry.start()
         sender = engine.Telemetry(pod.telemetry_socket)
-        for record in work(tmp_path):
+        for record in work():
             sender.send(record)
         sender.close()
         await eventually(lambda: telemetry.metrics.processor_failures == {"fails": 1})

@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from guided_sidecar.grammar.pool.restart_budget import RestartBudget
 
 from guided_contract.config import RestartConfig
 from guided_contract.errors import ErrorCode, GuidedError
-from guided_sidecar.grammar.pool.restart_budget import RestartBudget
 from guided_sidecar.grammar.prepare.known import Grammar, Known
 from guided_sidecar.grammar.worker_messages import Done
 from guided_sidecar.ranks.load_barrier import LoadBarrier

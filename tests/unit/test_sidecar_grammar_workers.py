@@ -5,9 +5,10 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+from guided_sidecar.grammar.pool.restart_budget import RestartBudget
+
 from guided_contract.config import PodConfig, RestartConfig
 from guided_sidecar.grammar.pool.pool import Pool, Progress
-from guided_sidecar.grammar.pool.restart_budget import RestartBudget
 from guided_sidecar.grammar.pool.workers import IDLE_DEATH, Workers
 from guided_sidecar.grammar.worker_errors import WorkerDiedError
 from guided_sidecar.grammar.worker_messages import Done, Job

@@ -61,7 +61,7 @@ def test_odd_values_are_followed_or_left_to_the_libraries(text: Any) -> None:
         library(backend).lacks("json", form)
         relaxed, positions = followed.split(additional_properties.close(form), backend)
         json.dumps(relaxed)
-        wire.frame(Done(backend=backend, positions=positions))
+        wire.frame(Done(backend=backend, spec="", positions=positions))
 
 
 @pytest.mark.parametrize(("count", "length"), [(500, 10), (40, 4000)], ids=["many names", "long names"])

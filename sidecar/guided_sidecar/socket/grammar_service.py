@@ -7,7 +7,6 @@ from opentelemetry.trace import Tracer
 
 from guided_contract.errors import ErrorCode
 from guided_contract.wire import Load, Loaded, WireError
-from guided_sidecar.grammar import artifacts
 from guided_sidecar.grammar.capacity import Capacity
 from guided_sidecar.grammar.pool.pool import Pool
 from guided_sidecar.grammar.pool.restart_budget import RestartBudget
@@ -44,7 +43,6 @@ class GrammarService:
 
     async def start(self) -> None:
         """Bind the socket, and begin to make workers; returns before they are ready."""
-        artifacts.reset(self._settings.pod.grammars_folder)
         await self._server.start()
         self._workers.start()
         self._named.start()

@@ -20,8 +20,8 @@ from guided_sidecar.grammar.compile.compilation import Compiler
 from guided_sidecar.grammar.worker_errors import ran_out_of_memory
 from guided_sidecar.grammar.worker_messages import Compiled, Job, Outcome
 
-# Of an artefact, and of its own last words: files in memory, which no limit of address space counts.
-_MOST_FILE_BYTES: Final = 80 << 20
+# Of its own last words: a file in memory, which no limit of address space counts.
+_MOST_FILE_BYTES: Final = 16 << 20
 _PAGE: Final = resource.getpagesize()
 _NICENESS: Final = 10  # the service answers everybody: where both want a CPU, it comes first
 _MOST_LIKELY_VICTIM: Final = "1000"  # where the container has no memory, a worker is to go, not the service
