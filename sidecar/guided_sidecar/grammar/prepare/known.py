@@ -36,7 +36,7 @@ class KnownState:
     size_bytes: int = 0  # of all that are kept
     leased_bytes: int = 0  # of these, what nothing may evict
     evictions: int = 0  # for want of room
-    leases: int = 0  # of guided requests
+    leases: int = 0  # of guided requests, and of named grammars
     answers: Counter[str] = dataclasses.field(default_factory=Counter)
     proofs: Counter[ProofResult] = dataclasses.field(default_factory=Counter)
     unenforced: int = 0  # requests that were served although a keyword of theirs is not enforced

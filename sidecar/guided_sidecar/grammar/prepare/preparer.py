@@ -48,13 +48,11 @@ class Preparer:
         self._load_barrier = load_barrier
         self._tracer = tracer
         self._known = Known(settings, self._room_bytes, pool, load_barrier, tracer)
-        self._held = 0  # leases of the service's own, by `hold`
 
     @property
     def state(self) -> KnownState:
         """What is kept, and what became of all that was asked for."""
-        known = self._known.state
-        return dataclasses.replace(known, leases=known.leases - self._held)
+        return self._known.state
 
     async def prepare(
         self, request: Prepare, loaded: Callable[[Prepared], None] = lambda _prepared: None
@@ -74,24 +72,14 @@ class Preparer:
         return _prepared(request, grammar.key, done)
 
     async def hold(self, kind: Kind, spec: str) -> Grammar:
-        """Prepare a grammar that stays until `let_go`; the deadline is the compile's, not the ranks'."""
+        """Prepare a grammar that stays until `release`; the deadline is the compile's, not the ranks'."""
         timeout_s = self._pod.guided_decoding.compile.timeout_s
         request = Prepare(id=0, kind=kind, spec=spec, timeout_s=timeout_s)
         async with self._waiter(request, spans.NEVER) as waiter:  # nobody's request
             grammar = await self._proven(waiter)
-            self._held += 1
             waiter.limit.reschedule(None)
-            try:
-                await self._load(waiter, grammar)
-            except BaseException:
-                self._held -= 1
-                raise
+            await self._load(waiter, grammar)
         return grammar
-
-    def let_go(self, key: str) -> None:
-        """End what `hold` began."""
-        self._held -= 1
-        self.release(key)
 
     def found_slow(self, key: str) -> None:
         """Refuse a grammar for a while that took a rank too long for one token; a key may be unknown here."""
