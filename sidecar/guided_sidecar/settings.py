@@ -33,6 +33,9 @@ class Settings:
     jobs_per_worker: int = (
         64  # compiles until a worker is replaced: fragmentation and native leaks end with it
     )
+    most_deaths: int = 10  # of workers in a row, before new grammars are refused while there is none
+    restart_delay_s: float = 0.1  # after the first of them, doubled after each
+    most_restart_delay_s: float = 30.0
     fork_timeout_s: float = 5.0  # the template answers in milliseconds; a silent one is replaced
     template_timeout_s: float = 300.0  # importing and reading a tokenizer from cold network storage
 

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from guided_contract.config import CompileConfig, GuidedDecodingConfig, PodConfig, RestartConfig
+from guided_contract.config import CompileConfig, GuidedDecodingConfig, PodConfig
 from guided_contract.wire import Failed, Kind, Prepared, Refused
 from support import grammars
 from support.engine import pod_config
@@ -23,7 +23,6 @@ def sidecar(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sidecar]:
     pod = pod_config(
         tmp_path_factory.mktemp("sidecar"),
         guided_decoding=GuidedDecodingConfig(compile=compile_config),
-        restart=RestartConfig(max_attempts=1000),  # these tests kill more in minutes than a year should
     )
     started = Sidecar.start(pod)
     try:

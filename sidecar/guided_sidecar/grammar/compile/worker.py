@@ -82,7 +82,7 @@ def _outcome(compiler: Compiler, job: Job, tell: Callable[[Compiled], None]) -> 
     except RecursionError:
         message = "the grammar is nested too deeply to be checked"
         return worker_messages.refusal(GuidedError(ErrorCode.GRAMMAR_TOO_LARGE, message))
-    except Exception as error:  # noqa: BLE001 - a fault of ours must cost no second worker, and no restart budget
+    except Exception as error:  # noqa: BLE001 - a fault of ours must cost no second worker
         if ran_out_of_memory(str(error)):
             return _out_of_memory()
         message = f"the check of the compiled grammar failed: {type(error).__name__}: {error}"
