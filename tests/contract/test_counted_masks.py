@@ -98,8 +98,8 @@ SCHEMAS: dict[str, tuple[Any, list[str]]] = {
         ['{"a":"%s","b":""}', '{"a":null,"b":"%s"}'],
     ),
     "first items": (
-        {"type": "array", "prefixItems": [EMPTY, {"type": "string"}], "items": MIDDLE},
-        ['["","%s","%s"]', '["%s"]'],
+        {"type": "array", "prefixItems": [MIDDLE, {"type": "integer"}], "items": MIDDLE},
+        ['["%s",1,"%s"]', '["%s"]'],
     ),
     "other properties": (
         {"type": "object", "properties": {"a": SHORT}, "additionalProperties": LEAST},

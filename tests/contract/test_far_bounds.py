@@ -47,7 +47,7 @@ def test_a_bound_beyond_all_integers_is_kept_or_refused_with_its_path(
     written = json.loads(json.dumps(schema).replace('"N"', str(bound)))
     error, form = None, None
     try:
-        form = normal.form(written)
+        form = normal.read(written).schema
     except GuidedError as refused:
         error = refused
     if error is not None:
