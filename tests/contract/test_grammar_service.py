@@ -193,7 +193,7 @@ async def test_a_second_crash_refuses_those_who_wait_for_that_grammar_and_nobody
 async def test_who_leaves_while_a_crashed_compile_is_tried_again_takes_no_guilt_away(
     sidecar: Sidecar, api: Api
 ) -> None:
-    """Else one grammar could spend the restart budget of all."""
+    """Else one grammar could have all others wait."""
     spec = grammars.endless_regex(9)
     number, _ = api.begin("regex", spec, backend="xgrammar")
     kill(await busy_worker(sidecar))
