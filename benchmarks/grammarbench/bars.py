@@ -10,12 +10,9 @@ from judged import Bar, table
 
 from grammarbench.corpus import Entry
 from grammarbench.records import Record, Records, Usage
-from guided_contract.config import PodConfig
-from guided_sidecar.settings import Settings
 
 STAGES: Final = ("cold", "memory")
 _TIMES_UPSTREAM: Final = 1.5
-_DEFAULTS: Final = Settings(PodConfig(name="", model="", tokenizer="", served_name="", run_dir=""))
 _MOST_GROWTH_BYTES: Final = 64 << 20
 _CORES: Final = 4
 _WHOLE: Final = 0.99
@@ -152,17 +149,11 @@ def _burst(burst_s: list[float] | None) -> Bar:
 
 def _usage(usage: Usage | None) -> Iterator[Bar]:
     if usage is None:
-        yield Bar("100,000 unique schemas leave memory and tmpfs within bounds", "not measured", None)
+        yield Bar("100,000 unique schemas leave memory within bounds", "not measured", None)
         return
     grown = usage.memory_after - usage.memory_before
     yield Bar(
         f"{usage.schemas:,} unique schemas: memory grows by at most {_MOST_GROWTH_BYTES >> 20} MiB",
         f"{grown / 2**20:.0f} MiB, from {usage.memory_before >> 20} MiB, in {usage.took_s:.0f} s",
         grown <= _MOST_GROWTH_BYTES and not usage.refused,
-    )
-    files, size = usage.run_files, usage.run_bytes
-    yield Bar(
-        f"... tmpfs: at most {_DEFAULTS.cache_entries:,} grammars, {_DEFAULTS.cache_bytes >> 20} MiB",
-        f"{files:,} files, {size / 2**20:.1f} MiB",
-        files <= _DEFAULTS.cache_entries and size <= _DEFAULTS.cache_bytes,
     )

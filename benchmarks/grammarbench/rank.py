@@ -18,7 +18,7 @@ from guided_sidecar.grammar.compile import vocabulary
 def main() -> None:
     """Serve until killed."""
     pod = config.decode(Path(sys.argv[1]).read_bytes())
-    loaded_grammars = LoadedGrammars(pod.grammars_folder, Backends(vocabulary.load(pod)))
+    loaded_grammars = LoadedGrammars(Backends(vocabulary.load(pod)))
 
     def answer(message: wire.ServiceMessage) -> wire.ClientMessage | None:
         if isinstance(message, wire.Load):

@@ -34,8 +34,6 @@ class Usage(msgspec.Struct):
     took_s: float
     memory_before: int  # bytes, shared pages counted once
     memory_after: int
-    run_files: int  # of compiled grammars on tmpfs
-    run_bytes: int
     refused: int
 
 

@@ -28,14 +28,11 @@ async def measure(folder: Path, model: Path, count: int) -> Usage:
             refused += await _prepare(api, range(_BEFORE, count))
             took_s = time.monotonic() - start
             await asyncio.sleep(1)  # what is released last is evicted
-            run = _files(config.grammars_folder)
             return Usage(
                 schemas=count,
                 took_s=took_s,
                 memory_before=before,
                 memory_after=_memory_bytes(sidecar),
-                run_files=len(run),
-                run_bytes=sum(run),
                 refused=refused,
             )
 
@@ -59,10 +56,6 @@ async def _prepare(api: Api, numbers: range) -> int:
 
     await asyncio.gather(*(work() for _ in range(_AT_ONCE)))
     return refused
-
-
-def _files(folder: Path) -> list[int]:
-    return [file.stat().st_size for file in folder.rglob("*") if file.is_file()]
 
 
 def _memory_bytes(sidecar: Sidecar) -> int:

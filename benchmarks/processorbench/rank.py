@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 from pydoc_data.topics import topics
 from types import SimpleNamespace
 from typing import Any, Final
@@ -32,11 +31,11 @@ _SHIPPED: Final = "guided_engine.processors"
 class Text:
     """What all ranks of a run share: a text of the standard library, as this vocabulary has it."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self) -> None:
         tokenizer = AutoTokenizer.from_pretrained(vocabulary.folder())
         text = "\n".join(topics[name] for name in sorted(topics))
         self.backends = Backends(Tokenizer(tokenizer, vocabulary.SIZE))
-        self.loaded_grammars = LoadedGrammars(folder, self.backends)
+        self.loaded_grammars = LoadedGrammars(self.backends)
         self.tokens: list[int] = tokenizer(text, add_special_tokens=False)["input_ids"]
         self.context = Context(
             vocab_size=vocabulary.SIZE,

@@ -53,7 +53,6 @@ def folder(name: str, suite_tests: Path | None = None) -> Path:
 def _admission(model: Path, run_dir: str) -> Callable[[str], bool]:
     """Return what tells whether the sidecar admits a schema, to its own choice and to either library."""
     pod = PodConfig(name="b", model=str(model), tokenizer=str(model), served_name="b", run_dir=run_dir)
-    pod.grammars_folder.mkdir()
     sidecar = Sidecar(pod)
 
     @functools.cache

@@ -230,7 +230,6 @@ def _pod(spec: EngineSpec, stack: contextlib.ExitStack) -> Any:
         drafts_by_load=spec.is_by_load,
     )
     (folder / "config.json").write_bytes(pod_config.encode(pod))
-    pod.grammars_folder.mkdir(mode=0o700, exist_ok=True)
     os.environ[names.ENV_CONFIG] = str(folder / "config.json")
     return Grammars(pod, stack.enter_context(Ranks(pod.service_socket, spec.tensor_parallel)))
 

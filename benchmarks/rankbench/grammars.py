@@ -86,7 +86,7 @@ class Sidecar:
         words = vocabulary.load(pod)
         known = Backends(words, Threads(compile=_COMPILE_THREADS))
         self._backends = list(known)
-        self._compiler = compilation.Compiler(known, words, pod.grammars_folder)
+        self._compiler = compilation.Compiler(known, words)
 
     def compile(self, key: str, choice: str, schema: str) -> Done:
         """Compile and prove a schema.
@@ -143,8 +143,6 @@ class Grammars:
         return wire.Load(
             key=key,
             backend=done.backend,
-            artifact=done.artifact,
-            sha256=done.sha256,
             spec=done.spec,
             positions=done.positions,
         )

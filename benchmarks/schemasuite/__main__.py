@@ -2,7 +2,6 @@
 
 import os
 import sys
-import tempfile
 from importlib import metadata
 from pathlib import Path
 from typing import Final
@@ -26,13 +25,12 @@ def main() -> int:
     if not (suite := os.environ.get("SUITE")):
         print("name the folder `tests` of a checkout of JSON-Schema-Test-Suite by SUITE=", file=sys.stderr)
         return 2
-    with tempfile.TemporaryDirectory() as folder:
-        asked = subjects(tinymodel.models() / "tiny", Path(folder))
-        outcomes = {one.name: [judge(one, case) for case in cases(Path(suite))] for one in asked}
-        untyped = {one.name: keywords.made(_required(outcomes[one.name])) for one in asked[1:]}
-        of_typed = {one.name: _typed_outcomes(one, Path(suite)) for one in asked}
-        of_pairs = {one.name: [judge(one, case) for case in pairs()] for one in asked}
-        with_type = {one.name: keywords.made(of_typed[one.name]) for one in asked[1:]}
+    asked = subjects(tinymodel.models() / "tiny")
+    outcomes = {one.name: [judge(one, case) for case in cases(Path(suite))] for one in asked}
+    untyped = {one.name: keywords.made(_required(outcomes[one.name])) for one in asked[1:]}
+    of_typed = {one.name: _typed_outcomes(one, Path(suite)) for one in asked}
+    of_pairs = {one.name: [judge(one, case) for case in pairs()] for one in asked}
+    with_type = {one.name: keywords.made(of_typed[one.name]) for one in asked[1:]}
     versions = {name: metadata.version(name) for name in DISTRIBUTIONS}
     out = Path(os.environ.get("OUT") or _ROOT)
     page = out / _DOCUMENT

@@ -84,11 +84,11 @@ class Ours:
 
     name = "ours"
 
-    def __init__(self, words: Words, known: Backends, folder: Path) -> None:
+    def __init__(self, words: Words, known: Backends) -> None:
         self._words = words
-        self._compiler = Compiler(known, words.vocabulary, folder)
+        self._compiler = Compiler(known, words.vocabulary)
         self._known = known
-        self._ranks = LoadedGrammars(folder, known)
+        self._ranks = LoadedGrammars(known)
 
     def take(self, schema: Any) -> Accepts:
         """Compile, prove and load a schema."""
@@ -140,7 +140,7 @@ class Ours:
         )
 
 
-def subjects(model: Path, folder: Path) -> Sequence[Subject]:
+def subjects(model: Path) -> Sequence[Subject]:
     """Return us and the two libraries.
 
     Parameters
@@ -150,4 +150,4 @@ def subjects(model: Path, folder: Path) -> Sequence[Subject]:
     """
     words = Words(model)
     known = Backends(words.vocabulary, Threads(compile=_THREADS))
-    return [Ours(words, known, folder), *(Library(name, known[name], words) for name in known)]
+    return [Ours(words, known), *(Library(name, known[name], words) for name in known)]

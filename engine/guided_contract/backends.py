@@ -19,20 +19,17 @@ class Entry(NamedTuple):
         Whose version says which masks it makes.
     measured
         The version whose enforcement of JSON Schema is known; empty: nobody has looked, and any will do.
-    has_files
-        Whether ranks load some of its grammars from files that workers write; else all of them of a text.
     """
 
     name: str
     module: str
     distribution: str
     measured: str = ""
-    has_files: bool = False
 
 
 # By what guidedDecoding.backend calls them; Auto is none of them.
 BACKENDS: Final[dict[str, Entry]] = {
-    "XGrammar": Entry("xgrammar", "guided_grammar.xgrammar.library", "xgrammar", "0.2.8", has_files=True),
+    "XGrammar": Entry("xgrammar", "guided_grammar.xgrammar.library", "xgrammar", "0.2.8"),
     "Guidance": Entry("guidance", "guided_grammar.llguidance.library", "llguidance", "1.7.6"),
 }
 NAMES: Final[dict[str, str]] = {choice: entry.name for choice, entry in BACKENDS.items()}

@@ -74,15 +74,6 @@ class DrainConfig(Struct, frozen=True, kw_only=True):
     endpoint_lag_s: Seconds = 5.0  # so long proxies may still send new ones
 
 
-class RestartConfig(Struct, frozen=True, kw_only=True):
-    """Restart budget of grammar workers."""
-
-    max_attempts: Positive = 10
-    base_delay_s: PositiveSeconds = 0.1
-    max_delay_s: PositiveSeconds = 30.0
-    reset_after_s: PositiveSeconds = 300.0
-
-
 class TelemetryConfig(Struct, frozen=True, kw_only=True):
     """Where traces go. `endpoint` None: traces off."""
 
@@ -146,7 +137,6 @@ class PodConfig(Struct, frozen=True, kw_only=True):
     logits_processors: list[LogitsProcessorConfig] = []
     drafts_by_load: bool = False  # the engine core chooses the number of draft tokens, by what it measures
     probes: ProbesConfig = ProbesConfig()
-    restart: RestartConfig = RestartConfig()
     # None: the engine stops at once, as no Service sends it requests (`guidedmodel run`).
     drain: DrainConfig | None = None
     telemetry: TelemetryConfig = TelemetryConfig()
@@ -202,11 +192,6 @@ class PodConfig(Struct, frozen=True, kw_only=True):
     def failure_file(self) -> Path:
         """Path of the file that says why a rank did not start; for the launcher."""
         return Path(self.run_dir, "engine-failure")
-
-    @property
-    def grammars_folder(self) -> Path:
-        """Folder of the compiled artefacts, each named by its grammar's key."""
-        return Path(self.run_dir, "grammars")
 
 
 class ConfigError(Exception):

@@ -25,8 +25,8 @@ class Position(msgspec.Struct, frozen=True, kw_only=True):
         Characters of a string here; maximum None: as many as it likes.
     properties, others
         Positions of an object's values by property, and of all that are not named.
-    prefix, items
-        Positions of an array's first items, and of all that follow.
+    items
+        Position of an array's items.
     unique_items
         Whether an array's items, which are strings, numbers and words, differ.
     whole_items
@@ -40,7 +40,6 @@ class Position(msgspec.Struct, frozen=True, kw_only=True):
     maximum: Characters | None = None
     properties: dict[str, int] = {}
     others: int = NOTHING
-    prefix: list[int] = []
     items: int = NOTHING
     unique_items: bool = False
     whole_items: bool = False

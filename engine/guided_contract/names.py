@@ -36,8 +36,6 @@ IGNORED_HEADER: Final = "x-guidedmodel-ignored"
 # The admitted request's ticket on its way to the ranks, a mapping made by wire.Ticket.
 TICKET_ARG: Final = "guided_ticket"
 
-# Of an unguided one that has logits processors its span, a mapping made by trace_context.Trace.
-TRACE_ARG: Final = "guided_trace"
 
 # Integer ports, because a probe by another container's port *name* never fails (FACTS, section 6).
 ENGINE_PORT: Final = 8000  # vLLM's HTTP API

@@ -125,19 +125,11 @@ class ProcessorTimes(Record, frozen=True, kw_only=True):
 
 
 class ProcessorFailure(Record, frozen=True, kw_only=True):
-    """A sequence of one rank that ends for its logits processors: those that may be at fault, by name.
+    """A sequence of one rank that ends for its logits processors: those that may be at fault, by name."""
 
-    `error_type` is the class of what one raised, "" where none did; `token` counts those generated before.
-    """
-
-    traceparent: Word | None
-    tracestate: Tracestate | None = None
     rank: Rank
     processors: Annotated[list[Word], msgspec.Meta(max_length=MOST_PROCESSORS)]
     code: Word
-    error_type: Word = ""
-    token: Natural
-    time_ns: Natural
 
 
 class DraftTokens(Record, frozen=True, kw_only=True):

@@ -137,17 +137,14 @@ class Refused(Message, frozen=True, kw_only=True):
 class Load(Message, frozen=True, kw_only=True):
     """A rank is to load a grammar that a worker has compiled, in place of another that it has as `key`.
 
-    `spec`: what it is compiled of in no time, in the library's own form. `artifact`: where that takes long,
-    the file below the grammars folder with the result, and `sha256` its content's hash. `positions`: bounds
-    that ranks count. `whitespace`: characters at most between two tokens of JSON; None: any number.
+    `spec`: what it is compiled of, in the library's own form. `positions`: bounds that ranks count.
+    `whitespace`: characters at most between two tokens of JSON; None: any number.
     `is_tagged`: of a structural tag.
     """
 
     key: str
     backend: Backend
-    artifact: str | None = None
-    sha256: str | None = None
-    spec: str | None = None
+    spec: str
     positions: list[Position] = []
     whitespace: Natural | None = None
     is_tagged: bool = False

@@ -56,11 +56,8 @@ class Compiled(Loaded, Protocol):
     vocab_size: int  # tokens that a mask row of it has
     memory_bytes: int  # what a rank holds of it, where that can be told, else 0
 
-    def source(self, *, is_slow_sent: bool = False) -> str | None:
-        """Return what a rank compiles it of again; None: there is none, or it takes long and may not."""
-
-    def artifact(self) -> str:
-        """Return the content of that file."""
+    def source(self) -> str:
+        """Return what a rank compiles it of again, in the library's own form."""
 
 
 class Backend(Protocol):
@@ -86,11 +83,8 @@ class Backend(Protocol):
         `kind` and `spec` are as in `wire.Prepare`. Raises BackendError if the library does not take it.
         """
 
-    def load(self, source: str | None, artifact: bytes | None) -> Loaded:
-        """Load what a worker compiled: compile `source` again, else read the `artifact`, encoded.
-
-        Raises BackendError if neither is there, or the library does not take it.
-        """
+    def load(self, source: str) -> Loaded:
+        """Compile again what a worker compiled; raises BackendError if the library does not take it."""
 
     def fill(self, batch: Sequence[GuidedRows[Any]], bitmask: Bitmask) -> None:
         """Fill the rows of sequences of this backend that are not terminated; raises what the library raises.

@@ -95,7 +95,7 @@ class Where(NamedTuple):
     characters: int = 0  # begun in this string
     position: int = 0  # of this value or the next one
     name: bytes = b""  # of a property, as far as it is known
-    # Of the innermost open object or array: (the frame around it, its Position, the item's index, -1).
+    # Of the innermost open object or array: (the frame around it, its Position, whether it is an array).
     frame: Any = None
 
 
@@ -160,7 +160,6 @@ class Bounds:
         self.maxima = [UNBOUNDED if p.maximum is None else p.maximum for p in positions] + [UNBOUNDED]
         self._names = [{_written(k): v for k, v in p.properties.items()} for p in positions] + [{}]
         self._others = [position.others for position in positions] + [NOTHING]
-        self._prefixes = [position.prefix for position in positions] + [[]]
         self._items = [position.items for position in positions] + [NOTHING]
 
     def advance(self, where: Where, data: bytes) -> Where | None:
@@ -226,23 +225,16 @@ class Bounds:
         elif byte == _COMMA:
             where = self._next(frame)
         elif byte == _OBJECT:
-            where = Where(OUTSIDE, 0, _NAME_NEXT, b"", (frame, position, -1))
+            where = self._next((frame, position, False))
         elif byte == _ARRAY:
-            where = Where(OUTSIDE, 0, self._item(position, 0), b"", (frame, position, 0))
+            where = self._next((frame, position, True))
         else:
             where = Where(OUTSIDE if frame[0] else BETWEEN, 0, NOTHING, b"", frame[0])
         return where, found.end()
 
     def _next(self, frame: Any) -> Where:
-        outer, position, index = frame
-        if index < 0:
-            return Where(OUTSIDE, 0, _NAME_NEXT, b"", frame)
-        index = min(index + 1, len(self._prefixes[position]))
-        return Where(OUTSIDE, 0, self._item(position, index), b"", (outer, position, index))
-
-    def _item(self, position: int, index: int) -> int:
-        prefix = self._prefixes[position]
-        return prefix[index] if index < len(prefix) else self._items[position]
+        _, position, is_array = frame
+        return Where(OUTSIDE, 0, self._items[position] if is_array else _NAME_NEXT, b"", frame)
 
     def _name(self, where: Where, data: bytes, at: int) -> tuple[Where, int]:
         mode, _, position, name, frame = where

@@ -50,7 +50,7 @@ class UniqueItems:
     def is_inside(self, where: Where) -> bool:
         """Return whether the innermost open array or object is an array whose items differ."""
         frame = where.frame
-        return frame is not None and frame[2] >= 0 and self._are_unique[frame[1]]
+        return frame is not None and frame[2] and self._are_unique[frame[1]]
 
     def advance(self, state: ItemsState, data: bytes) -> ItemsState | None:
         """Return where the text stands after more bytes, None if an item is there twice or a bound is broken.

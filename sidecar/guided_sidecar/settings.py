@@ -26,13 +26,16 @@ class Settings:
     max_pending_bytes: int = 32 << 20  # of prepares under way; more are refused, not queued
     max_unsent_bytes: int = 16 << 20  # a peer that does not read is cut off rather than buffered for
     cache_entries: int = 512  # grammars kept compiled without a lease
-    cache_bytes: int = 256 << 20  # of files on the run folder's tmpfs, of texts, of what ranks hold of these
-    artifact_bytes: int = 512 << 20  # the same with what leases hold: past it, a new grammar is refused
+    cache_bytes: int = 256 << 20  # of their texts, or of what ranks hold of these
+    room_bytes: int = 512 << 20  # the same with what leases hold: past it, a new grammar is refused
     refusal_entries: int = 2048  # refusals remembered, so that a repeated bad schema costs nothing
     refusal_s: float = 30.0  # for so long
     jobs_per_worker: int = (
         64  # compiles until a worker is replaced: fragmentation and native leaks end with it
     )
+    most_deaths: int = 10  # of workers in a row, before new grammars are refused while there is none
+    restart_delay_s: float = 0.1  # after the first of them, doubled after each
+    most_restart_delay_s: float = 30.0
     fork_timeout_s: float = 5.0  # the template answers in milliseconds; a silent one is replaced
     template_timeout_s: float = 300.0  # importing and reading a tokenizer from cold network storage
 

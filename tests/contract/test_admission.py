@@ -467,12 +467,10 @@ class TestSequenceFailures:
         response = stage.client.post("/v1/completions", json=body)
         assert response.status_code == 422
         assert error_of(response)["code"] == "sequence_processor_failed"
-        # Unguided: the rank knows the request's span by the arguments of its processors.
         told = {type(record): record for record in map(records.decode, stage.datagrams(2))}
         assert told[records.HttpRequest].error_code == "sequence_processor_failed"
         failed = told[records.ProcessorFailure]
-        assert (failed.processors, failed.token) == (["fails"], 4)
-        assert told[records.HttpRequest].span_id in failed.traceparent
+        assert failed.processors == ["fails"]
 
     @pytest.mark.parametrize("route", ROUTES)
     def test_stream_that_has_begun_ends_with_the_error(self, stage: Stage, route: str) -> None:

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,11 +24,11 @@ LOOKBEHIND = {**STRING, "pattern": "(?<=a)b"}
 class Pod:
     """A worker that compiles, and a rank that loads what it makes."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self) -> None:
         words = tokenizers.vocabulary()
         backends = Backends(words, Threads(compile=2))
-        self.compiler = Compiler(backends, words, folder)
-        self._ranks = LoadedGrammars(folder, backends)
+        self.compiler = Compiler(backends, words)
+        self._ranks = LoadedGrammars(backends)
 
     def run(self, spec: Any, **fields: Any) -> Done:
         text = spec if isinstance(spec, str) else json.dumps(spec)
@@ -45,8 +44,8 @@ class Pod:
 
 
 @pytest.fixture(scope="module")
-def pod(tmp_path_factory: pytest.TempPathFactory) -> Pod:
-    return Pod(tmp_path_factory.mktemp("grammars"))
+def pod() -> Pod:
+    return Pod()
 
 
 def obj(**properties: Any) -> dict[str, Any]:

@@ -106,8 +106,8 @@ WALKS = 20
 
 
 @pytest.fixture(scope="module")
-def compilers(tmp_path_factory: pytest.TempPathFactory) -> Compilers:
-    return Compilers(tinymodel.models() / "tiny", tmp_path_factory.mktemp("artefacts"))
+def compilers() -> Compilers:
+    return Compilers(tinymodel.models() / "tiny")
 
 
 def _grammar(compilers: Compilers, name: str, **beside: Any) -> Grammar:

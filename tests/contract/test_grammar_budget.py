@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from guided_contract.config import CompileConfig, GuidedDecodingConfig, RestartConfig
+from guided_contract.config import CompileConfig, GuidedDecodingConfig
 from guided_contract.wire import Prepared, Refused
 from support import grammars
 from support.service import serving, workers
@@ -24,12 +24,12 @@ class Here:
         return workers()
 
 
-async def test_a_spent_restart_budget_refuses_for_a_while(
+async def test_many_deaths_in_a_row_refuse_for_a_while(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    restart = RestartConfig(max_attempts=3, base_delay_s=0.01, reset_after_s=6)
+    few = {"most_deaths": 3, "restart_delay_s": 2, "most_restart_delay_s": 6}
     async with (
-        serving(tmp_path, monkeypatch, restart=restart, guided_decoding=PATIENT) as (service, pod),
+        serving(tmp_path, monkeypatch, settings=few, guided_decoding=PATIENT) as (service, pod),
         Rank.connected(pod),
         Api.connected(pod) as api,
     ):
@@ -51,13 +51,13 @@ async def test_a_spent_restart_budget_refuses_for_a_while(
         assert service.snapshot().workers.restarts["idle"] >= 3
 
 
-async def test_grammars_that_crash_workers_spend_nobodys_budget(
+async def test_grammars_that_crash_workers_count_against_nobody(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Five such schemas once took the grammar service from everybody for minutes."""
-    restart = RestartConfig(max_attempts=2, base_delay_s=0.01, reset_after_s=600)
+    few = {"most_deaths": 2, "restart_delay_s": 0.01}
     async with (
-        serving(tmp_path, monkeypatch, restart=restart, guided_decoding=PATIENT) as (service, pod),
+        serving(tmp_path, monkeypatch, settings=few, guided_decoding=PATIENT) as (service, pod),
         Rank.connected(pod),
         Api.connected(pod) as api,
     ):

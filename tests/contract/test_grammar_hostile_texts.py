@@ -155,7 +155,7 @@ TEXTS: dict[str, tuple[Kind, str]] = {
 @pytest.fixture(scope="module")
 def compiler(tmp_path_factory: pytest.TempPathFactory) -> Compiler:
     words = vocabulary.load(pod_config(tmp_path_factory.mktemp("pod")))
-    return Compiler(Backends(words, Threads(compile=2)), words, tmp_path_factory.mktemp("artefacts"))
+    return Compiler(Backends(words, Threads(compile=2)), words)
 
 
 def judge(compiler: Compiler, kind: Kind, text: str, named: Backend | None) -> None:

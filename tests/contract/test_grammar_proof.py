@@ -8,7 +8,6 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,7 +20,6 @@ from guided_grammar.backend import Compiled as CompiledGrammar
 from guided_grammar.backend import Threads
 from guided_grammar.matching import Matcher, SpentError
 from guided_grammar.registry import Backends
-from guided_grammar.xgrammar import backend as xgrammar_backend
 from guided_sidecar.grammar.compile import library_texts, proof, vocabulary
 from guided_sidecar.grammar.compile.compilation import Compiler
 from guided_sidecar.grammar.compile.vocabulary import Vocabulary
@@ -45,8 +43,8 @@ def backends(words: Vocabulary) -> dict[Backend, Any]:
 
 
 @pytest.fixture
-def compiler(words: Vocabulary, backends: dict[Backend, Any], tmp_path: Path) -> Compiler:
-    return Compiler(backends, words, tmp_path)
+def compiler(words: Vocabulary, backends: dict[Backend, Any]) -> Compiler:
+    return Compiler(backends, words)
 
 
 def run(
@@ -123,11 +121,10 @@ def test_an_ambiguous_grammar_is_refused_or_cheap(
     except GuidedError as refusal:
         assert refusal.code in {"grammar_slow", "grammar_dead_end", "grammar_unsupported"}  # noqa: PT017 - as good
         return
-    artifact = None if done.artifact is None else compiler._folder.joinpath(done.artifact).read_bytes()
     tokens = backends[done.backend].tokens()
     texts = (b'"',) * (kind == "json") + (b"b",) * 300 * ("bb" in spec) + (b"a",) * 512
     # Each with a lexer of its own: a text may spend it.
-    loaded = (backends[done.backend].load(done.spec, artifact) for _ in range(3))
+    loaded = (backends[done.backend].load(done.spec) for _ in range(3))
     walks = [accept_times(one.matcher(), map(tokens.index, texts)) for one in loaded]
     # What the machine did meanwhile is not in the quickest of three.
     assert max(map(min, zip(*walks, strict=True))) < 0.02
@@ -150,10 +147,10 @@ def accept_times(matcher: Any, tokens: Iterable[int]) -> list[float]:
 
 @pytest.mark.parametrize("fills", [0, 2])
 def test_a_slow_mask_sends_a_grammar_to_the_other_backend(
-    words: Vocabulary, backends: dict[Backend, Any], tmp_path: Path, fills: int
+    words: Vocabulary, backends: dict[Backend, Any], fills: int
 ) -> None:
     slow = {**backends, "guidance": SlowBackend(backends["guidance"], fills)}
-    compiler = Compiler(slow, words, tmp_path)
+    compiler = Compiler(slow, words)
     told: list[Compiled] = []
 
     done = run(compiler, {"type": "object", "properties": {"a": {"type": "boolean"}}}, told.append)
@@ -179,39 +176,19 @@ def test_what_is_compiled_is_told_before_it_is_proven(
     assert len(order) == 2, "where nothing is proven, the answer itself is what ranks load"
 
 
-def test_a_refused_grammar_leaves_no_artefact(monkeypatch: pytest.MonkeyPatch, compiler: Compiler) -> None:
-    monkeypatch.setattr(xgrammar_backend, "_QUICK_S", 0)
-    spec = 'root ::= "a" [0-9] b\nb ::= b "c"'
-    there: list[bool] = []
-
-    with pytest.raises(GuidedError):
-        run(
-            compiler,
-            spec,
-            lambda told: there.append((compiler._folder / str(told.done.artifact)).exists()),
-            kind="grammar",
-            backends=["xgrammar"],
-        )
-
-    assert there == [True]
-    assert not list(compiler._folder.iterdir())
-
-
 def test_a_grammar_that_is_slow_with_every_backend_is_refused(
-    words: Vocabulary, backends: dict[Backend, Any], tmp_path: Path
+    words: Vocabulary, backends: dict[Backend, Any]
 ) -> None:
     slow: dict[Backend, Any] = {name: SlowBackend(backend, 1) for name, backend in backends.items()}
 
     with pytest.raises(GuidedError) as refusal:
-        run(Compiler(slow, words, tmp_path), PERSON)
+        run(Compiler(slow, words), PERSON)
 
     assert refusal.value.code == "grammar_slow"
     assert "the limit is 10 ms" in refusal.value.message
 
 
-def test_one_slow_fill_is_the_machines(
-    words: Vocabulary, backends: dict[Backend, Any], tmp_path: Path
-) -> None:
+def test_one_slow_fill_is_the_machines(words: Vocabulary, backends: dict[Backend, Any]) -> None:
     """The second fill of the same mask is what counts: what a library makes once, it makes on ranks once."""
 
     class OnceSlow(SlowBackend):
@@ -234,7 +211,7 @@ def test_one_slow_fill_is_the_machines(
             return compiled
 
     slow: dict[Backend, Any] = {**backends, "guidance": OnceSlow(backends["guidance"], 0)}
-    assert run(Compiler(slow, words, tmp_path), {"type": "boolean"}).backend == "guidance"
+    assert run(Compiler(slow, words), {"type": "boolean"}).backend == "guidance"
 
 
 def test_a_text_that_the_schema_forbids_is_found(monkeypatch: pytest.MonkeyPatch, compiler: Compiler) -> None:

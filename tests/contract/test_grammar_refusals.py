@@ -143,9 +143,9 @@ def tag(schema: Any) -> str:
 
 
 @pytest.fixture(scope="module")
-def compiler(tmp_path_factory: pytest.TempPathFactory) -> Compiler:
+def compiler() -> Compiler:
     words = tokenizers.vocabulary()
-    return Compiler(dict(Backends(words)), words, tmp_path_factory.mktemp("artefacts"))
+    return Compiler(dict(Backends(words)), words)
 
 
 def fault(compiler: Compiler, job: Job) -> GuidedError | None:

@@ -1,13 +1,12 @@
 """The grammar service as its peers see it: real libraries, real worker processes, the real socket."""
 
 import asyncio
-import hashlib
 import json
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from guided_contract.config import CompileConfig, GuidedDecodingConfig, PodConfig, RestartConfig
+from guided_contract.config import CompileConfig, GuidedDecodingConfig, PodConfig
 from guided_contract.wire import Failed, Kind, Prepared, Refused
 from support import grammars
 from support.engine import pod_config
@@ -24,7 +23,6 @@ def sidecar(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sidecar]:
     pod = pod_config(
         tmp_path_factory.mktemp("sidecar"),
         guided_decoding=GuidedDecodingConfig(compile=compile_config),
-        restart=RestartConfig(max_attempts=1000),  # these tests kill more in minutes than a year should
     )
     started = Sidecar.start(pod)
     try:
@@ -55,19 +53,14 @@ async def api(sidecar: Sidecar, rank: Rank) -> AsyncIterator[Api]:  # noqa: ARG0
 
 @pytest.mark.parametrize(("kind", "spec"), grammars.OF_EVERY_KIND.values(), ids=grammars.OF_EVERY_KIND)
 async def test_a_grammar_of_every_kind_is_loaded_on_the_rank(
-    sidecar: Sidecar, api: Api, rank: Rank, kind: Kind, spec: str
+    api: Api, rank: Rank, kind: Kind, spec: str
 ) -> None:
     answer = await api.prepare(kind, spec)
 
     assert isinstance(answer, Prepared), answer
     load = next(load for load in rank.loads if load.key == answer.key)
     assert load.backend == answer.backend
-    if load.artifact is None:  # its text compiles in no time: which that is depends on the machine
-        assert load.spec
-        return
-    artifact = sidecar.pod.grammars_folder / load.artifact
-    assert hashlib.sha256(artifact.read_bytes()).hexdigest() == load.sha256
-    assert artifact.stat().st_mode & 0o777 == 0o600
+    assert load.spec
 
 
 async def test_a_prepared_grammar_costs_no_second_compile_or_load(api: Api, rank: Rank) -> None:
@@ -200,7 +193,7 @@ async def test_a_second_crash_refuses_those_who_wait_for_that_grammar_and_nobody
 async def test_who_leaves_while_a_crashed_compile_is_tried_again_takes_no_guilt_away(
     sidecar: Sidecar, api: Api
 ) -> None:
-    """Else one grammar could spend the restart budget of all."""
+    """Else one grammar could have all others wait."""
     spec = grammars.endless_regex(9)
     number, _ = api.begin("regex", spec, backend="xgrammar")
     kill(await busy_worker(sidecar))

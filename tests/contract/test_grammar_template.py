@@ -7,7 +7,6 @@ import pytest
 import pytest_asyncio
 
 from guided_contract import names
-from guided_sidecar.grammar import artifacts
 from guided_sidecar.grammar.pool.worker_process import Template
 from guided_sidecar.grammar.worker_messages import Compiled, Done, Job
 from support import grammars
@@ -20,7 +19,6 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 async def template(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Template]:
     """A template alone, whose workers nobody watches; to start one takes seconds of CPU."""
     pod = pod_config(tmp_path_factory.mktemp("template"))
-    artifacts.reset(pod.grammars_folder)
     started = Template(lambda _worker: None)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(names.ENV_CONFIG, str(write_config(pod)))

@@ -4,7 +4,6 @@ import json
 import os
 import warnings
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -28,8 +27,8 @@ def backends(words: Any) -> dict[Any, Any]:
 
 
 @pytest.fixture
-def compiler(words: Any, backends: dict[Any, Any], tmp_path: Path) -> Compiler:
-    return Compiler(backends, words, tmp_path)
+def compiler(words: Any, backends: dict[Any, Any]) -> Compiler:
+    return Compiler(backends, words)
 
 
 def run(compiler: Compiler, kind: Any, spec: Any, backends: list[Any], **fields: Any) -> Done:

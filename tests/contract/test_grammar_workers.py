@@ -107,11 +107,10 @@ class TestPatient:
             assert not shared.lost()
 
     async def test_a_worker_goes_whose_cache_would_hide_what_a_grammar_costs(self, shared: Shared) -> None:
-        async with Rank.connected(shared.pod) as rank, Api.connected(shared.pod) as api:
+        async with Rank.connected(shared.pod), Api.connected(shared.pod) as api:
             before = workers()
             slow = await api.prepare("regex", grammars.slow_regex(400), backend="xgrammar")
             assert isinstance(slow, Prepared), slow
-            assert rank.loads[-1].artifact == slow.key
             await until(lambda: bool(before - workers()))
             assert not shared.lost()
 

@@ -63,8 +63,8 @@ VALUES: dict[str | None, Any] = {"array": [], "number": 0, "object": {}, "string
 
 
 @pytest.fixture(scope="module")
-def asked(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Subject]:
-    found = subjects(tinymodel.models() / "tiny", tmp_path_factory.mktemp("artefacts"))
+def asked() -> dict[str, Subject]:
+    found = subjects(tinymodel.models() / "tiny")
     return {subject.name: subject for subject in found}
 
 

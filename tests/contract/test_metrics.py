@@ -41,14 +41,7 @@ OPERATOR = {"namespace": "guidedmodel-system", "pod": "operator-0", "job": "guid
 RECORDS = (
     DraftTokens(engine=0, chosen=3, changes=1),
     ProcessorTimes(rank=0, times=[ProcessorTime("ban", 100, 2, 30_000_000)]),
-    ProcessorFailure(
-        traceparent=None,
-        rank=0,
-        processors=["ban"],
-        code="sequence_processor_failed",
-        token=3,
-        time_ns=0,
-    ),
+    ProcessorFailure(rank=0, processors=["ban"], code="sequence_processor_failed"),
 )
 _numbers = itertools.count()
 

@@ -26,8 +26,8 @@ TRIED = [*itertools.product(SCHEMAS, LIBRARIES), *((schema, "guidance") for sche
 
 
 @pytest.fixture(scope="module")
-def compilers(tmp_path_factory: pytest.TempPathFactory) -> Compilers:
-    return Compilers(tinymodel.models() / "tiny", tmp_path_factory.mktemp("artefacts"))
+def compilers() -> Compilers:
+    return Compilers(tinymodel.models() / "tiny")
 
 
 @pytest.mark.parametrize(("schema", "library"), TRIED, ids=lambda one: json.dumps(one)[:90])

@@ -4,7 +4,6 @@ jsonschema judges each value; what is valid can be generated, in the schema's or
 """
 
 import json
-from pathlib import Path
 from typing import Any
 
 import jsonschema
@@ -100,8 +99,8 @@ def known(tiny: Words) -> Backends:
 
 
 @pytest.fixture(scope="module")
-def ours(tiny: Words, known: Backends, tmp_path_factory: pytest.TempPathFactory) -> Ours:
-    return Ours(tiny, known, tmp_path_factory.mktemp("artefacts"))
+def ours(tiny: Words, known: Backends) -> Ours:
+    return Ours(tiny, known)
 
 
 @pytest.mark.parametrize(("schema", "values"), SERVED, ids=lambda one: json.dumps(one)[:60])
@@ -153,36 +152,34 @@ def test_a_refusal_is_short_and_in_plain_words(ours: Ours, schema: Any, words: s
 
 
 def test_a_long_choice_is_compiled_soon_by_the_library_that_is_asked_first(
-    tmp_path: Path, tiny: Words, known: Backends
+    tiny: Words, known: Backends
 ) -> None:
     """Each alternative was an item of a parser's row, of which llguidance has 2,000: refused, a dead end."""
     spec = json.dumps([f"option {number}" for number in range(5000)])
     job = Job(key="k", kind="choice", spec=spec, backends=list(known), timeout_s=60, memory_bytes=1 << 40)
 
-    assert Compiler(known, tiny.vocabulary, tmp_path).run(job).backend == "guidance"
+    assert Compiler(known, tiny.vocabulary).run(job).backend == "guidance"
 
 
 @pytest.mark.parametrize("depth", [20, 40, 150])
 def test_groups_that_repeat_what_repeats_are_refused_at_every_depth(
-    tmp_path: Path, tiny: Words, known: Backends, depth: int
+    tiny: Words, known: Backends, depth: int
 ) -> None:
     """Coming to where a token was to be repeated had used up the time for repeating it."""
     spec = f'root ::= {"(" * depth}"a"{")*" * depth}'
     job = Job(key="k", kind="grammar", spec=spec, backends=list(known), timeout_s=60, memory_bytes=1 << 40)
 
     with pytest.raises(GuidedError) as refusal:
-        Compiler(known, tiny.vocabulary, tmp_path).run(job)
+        Compiler(known, tiny.vocabulary).run(job)
     assert refusal.value.code == "grammar_slow"
 
 
 @pytest.mark.parametrize("regex", ["\\", "a\\", "(\\"])
-def test_a_regex_that_ends_in_a_backslash_is_broken(
-    tmp_path: Path, tiny: Words, known: Backends, regex: str
-) -> None:
+def test_a_regex_that_ends_in_a_backslash_is_broken(tiny: Words, known: Backends, regex: str) -> None:
     job = Job(key="k", kind="regex", spec=regex, backends=list(known), timeout_s=60, memory_bytes=1 << 40)
 
     with pytest.raises(GuidedError) as refusal:
-        Compiler(known, tiny.vocabulary, tmp_path).run(job)
+        Compiler(known, tiny.vocabulary).run(job)
     assert refusal.value.code == "grammar_invalid"
 
 
@@ -196,8 +193,8 @@ def test_an_empty_class_is_what_ecma_has(ours: Ours, pattern: str, takes: str, r
     assert not accepts(json.dumps(refuses))
 
 
-def test_a_choice_may_hold_any_character(tmp_path: Path, tiny: Words, known: Backends) -> None:
+def test_a_choice_may_hold_any_character(tiny: Words, known: Backends) -> None:
     spec = json.dumps(["a\x7fb", "\x00", "\U0001f600", '"\\', "\n"], ensure_ascii=False)
     job = Job(key="k", kind="choice", spec=spec, backends=["guidance"], timeout_s=60, memory_bytes=1 << 40)
 
-    assert Compiler(known, tiny.vocabulary, tmp_path).run(job).backend == "guidance"
+    assert Compiler(known, tiny.vocabulary).run(job).backend == "guidance"

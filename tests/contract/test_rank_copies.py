@@ -94,10 +94,10 @@ def device(monkeypatch: pytest.MonkeyPatch) -> LateDevice:
 class Rank:
     """A guide whose masks go through vLLM's own masker of Model Runner V2."""
 
-    def __init__(self, tmp_path: Any) -> None:
+    def __init__(self) -> None:
         from vllm.v1.worker.gpu.structured_outputs import StructuredOutputsWorker
 
-        loaded_grammars = LoadedGrammars(tmp_path, Backends(ByteVocabulary()))
+        loaded_grammars = LoadedGrammars(Backends(ByteVocabulary()))
         pattern = "(abc)*"
         spec = LLMatcher.grammar_from_regex(pattern)
         assert not loaded_grammars.load(Load(key=pattern, backend="guidance", spec=spec)).error
@@ -168,14 +168,14 @@ def run(rank: Rank, device: LateDevice) -> bool:
     return all(np.array_equal(a, b[:1]) for a, b in zip(rank.expected, device.seen, strict=True))
 
 
-def test_a_device_that_copies_late_sees_every_mask(device: LateDevice, tmp_path: Any) -> None:
-    assert run(Rank(tmp_path), device)
+def test_a_device_that_copies_late_sees_every_mask(device: LateDevice) -> None:
+    assert run(Rank(), device)
     # A copy and a kernel a step: when the third step's memory is wanted, two steps' work waits.
     assert device.most_behind == 4
 
 
 def test_memory_that_nobody_waits_for_would_be_found(
-    device: LateDevice, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+    device: LateDevice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(BitmaskBuffer, "handed_over", lambda *_: None)
-    assert not run(Rank(tmp_path), device)
+    assert not run(Rank(), device)

@@ -78,8 +78,8 @@ class Runner:
 
 
 class Rank:
-    def __init__(self, tmp_path: Any) -> None:
-        loaded_grammars = LoadedGrammars(tmp_path, Backends(ByteVocabulary()))
+    def __init__(self) -> None:
+        loaded_grammars = LoadedGrammars(Backends(ByteVocabulary()))
         spec = LLMatcher.grammar_from_regex("a*b")
         assert not loaded_grammars.load(Load(key="k", backend="guidance", spec=spec)).error
         self.buffer = BitmaskBuffer(64, VOCAB, Backends(ByteVocabulary()))
@@ -152,8 +152,8 @@ def _new(request_id: str, prompt: int) -> Any:
 
 
 @pytest.fixture
-def rank(tmp_path: Any) -> Rank:
-    return Rank(tmp_path)
+def rank() -> Rank:
+    return Rank()
 
 
 def test_steps_without_guided_requests_cost_nothing(rank: Rank) -> None:

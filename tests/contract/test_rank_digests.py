@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from itertools import pairwise
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -14,8 +13,8 @@ from guided_sidecar.ranks import agreement
 from support.rank import EOS, A, B, C, Rank, arrival
 
 
-def ranks(tmp_path: Any, count: int = 2, *, every: int = 1) -> list[Rank]:
-    return [Rank(tmp_path, compare_every=every, number=number) for number in range(count)]
+def ranks(count: int = 2, *, every: int = 1) -> list[Rank]:
+    return [Rank(compare_every=every, number=number) for number in range(count)]
 
 
 def said(rank: Rank) -> list[Digest]:
@@ -34,8 +33,8 @@ def run(rank: Rank, tokens: Sequence[int], *, drafts: Sequence[int] = (), patter
     rank.sampled(r=[A])
 
 
-def test_every_token_has_one_in_order(tmp_path: Any) -> None:
-    one, other = ranks(tmp_path)
+def test_every_token_has_one_in_order() -> None:
+    one, other = ranks()
     for rank in (one, other):
         run(rank, [A, B, C, B])
     assert said(one) == said(other)
@@ -44,8 +43,8 @@ def test_every_token_has_one_in_order(tmp_path: Any) -> None:
 
 
 @pytest.mark.parametrize("every", [1, 4, 7])
-def test_a_sequence_has_its_first_and_then_one_per_interval(tmp_path: Any, every: int) -> None:
-    one, other = ranks(tmp_path, every=every)
+def test_a_sequence_has_its_first_and_then_one_per_interval(every: int) -> None:
+    one, other = ranks(every=every)
     for rank in (one, other):
         run(rank, [A] * 20)
     positions = [sent.position for sent in said(one)]
@@ -55,44 +54,44 @@ def test_a_sequence_has_its_first_and_then_one_per_interval(tmp_path: Any, every
     assert said(one) == said(other)
 
 
-def test_another_token_shows_in_the_next_alone(tmp_path: Any) -> None:
-    one, other = ranks(tmp_path)
+def test_another_token_shows_in_the_next_alone() -> None:
+    one, other = ranks()
     run(one, [A, B, C])
     run(other, [A, C, C])
     differs = [a != b for a, b in zip(said(one), said(other), strict=True)]
     assert differs == [False, False, True, False]
 
 
-def test_another_mask_shows(tmp_path: Any) -> None:
-    one, other = ranks(tmp_path)
+def test_another_mask_shows() -> None:
+    one, other = ranks()
     run(one, [A, B])
     run(other, [A, B], pattern="[a-d]*")
     assert said(one)[1].digest != said(other)[1].digest
 
 
-def test_drafts_show_by_what_is_accepted_of_them(tmp_path: Any) -> None:
-    one, other = ranks(tmp_path)
+def test_drafts_show_by_what_is_accepted_of_them() -> None:
+    one, other = ranks()
     run(one, [A, B])
     run(other, [A, B], drafts=[B])
     assert said(one) == said(other)
 
 
-def test_a_rank_whose_grammar_has_ended_still_speaks(tmp_path: Any) -> None:
-    one, other = ranks(tmp_path)
+def test_a_rank_whose_grammar_has_ended_still_speaks() -> None:
+    one, other = ranks()
     run(one, [A, EOS, A])
     run(other, [A, B, A])
     assert [sent.number for sent in said(one)] == [sent.number for sent in said(other)]
     assert said(one)[3].digest != said(other)[3].digest
 
 
-def test_a_failed_sequence_is_silent(tmp_path: Any) -> None:
-    rank, _ = ranks(tmp_path)
+def test_a_failed_sequence_is_silent() -> None:
+    rank, _ = ranks()
     run(rank, [A, 0, 0, 0])
     assert [sent.position for sent in said(rank)] == [0, 1]
 
 
-def test_preemption_repeats_none(tmp_path: Any) -> None:
-    one, other = ranks(tmp_path)
+def test_preemption_repeats_none() -> None:
+    one, other = ranks()
     for rank in (one, other):
         run(rank, [A, B, C])
         ticket = rank.load("[a-c]*")
@@ -105,9 +104,9 @@ def test_preemption_repeats_none(tmp_path: Any) -> None:
 
 
 @pytest.mark.parametrize("strays", [False, True])
-def test_data_parallel_groups_are_never_compared(tmp_path: Any, strays: bool) -> None:  # noqa: FBT001 - a case
+def test_data_parallel_groups_are_never_compared(strays: bool) -> None:  # noqa: FBT001 - a case
     """Two groups of two, which know a request by the same name; a rank's word may come before its peer's."""
-    every = ranks(tmp_path, 4)
+    every = ranks(4)
     for rank, tokens in zip(
         every, ([A, B, C], [A, B, C], [C, C, A], [C, B if strays else C, A]), strict=True
     ):
@@ -124,8 +123,8 @@ def test_data_parallel_groups_are_never_compared(tmp_path: Any, strays: bool) ->
     assert not compared._pending
 
 
-def test_alone_there_is_nobody_to_agree_with(tmp_path: Any) -> None:
-    rank = Rank(tmp_path)
+def test_alone_there_is_nobody_to_agree_with() -> None:
+    rank = Rank()
     run(rank, [A, B])
     assert not said(rank)
 

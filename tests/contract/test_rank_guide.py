@@ -30,8 +30,8 @@ from support.rank import EOS, VOCAB, A, B, C, Rank, allowed, arrival
 
 
 @pytest.fixture
-def rank(tmp_path: Any) -> Rank:
-    return Rank(tmp_path)
+def rank() -> Rank:
+    return Rank()
 
 
 class TestMasks:
@@ -147,10 +147,10 @@ class TestDrafts:
         rank.step(computed={"r": 4}, scheduled={"r": 1})
         assert rank.guide.invalid_drafts == {}
 
-    def test_nothing_is_forbidden_after_the_end(self, tmp_path: Any) -> None:
+    def test_nothing_is_forbidden_after_the_end(self) -> None:
         """Where the request ignores it, sync and async scheduling speculate alike."""
         for is_async in (False, True):
-            rank = Rank(tmp_path, is_async=is_async)
+            rank = Rank(is_async=is_async)
             rank.step([arrival("r", rank.load("a"))])
             rank.sampled(r=[A, EOS])
             assert self.verify(rank, [B, B], [B, B] if is_async else None) is None
@@ -472,8 +472,8 @@ class TestProcessors:
         edits = rank.guide.edits()
         return {} if edits is None else {(name, row): list(one.values) for name, row, one in edits.each()}
 
-    def test_change_the_rows_of_their_sequence_alone(self, tmp_path: Any) -> None:
-        rank = Rank(tmp_path, [self.COUNTS])
+    def test_change_the_rows_of_their_sequence_alone(self) -> None:
+        rank = Rank([self.COUNTS])
         none = {"logits_processors": ""}
         rank.step([arrival("r", None, is_guided=False), arrival("s", None, is_guided=False, arguments=none)])
         assert self.edits(rank) == {}
@@ -481,8 +481,8 @@ class TestProcessors:
         rank.step(computed={"r": 3, "s": 3}, scheduled={"r": 1, "s": 1})
         assert self.edits(rank) == {("r", 0): [3, 22]}
 
-    def test_a_draft_row_sees_the_drafts_before_it_and_they_leave_no_trace(self, tmp_path: Any) -> None:
-        rank = Rank(tmp_path, [self.COUNTS])
+    def test_a_draft_row_sees_the_drafts_before_it_and_they_leave_no_trace(self) -> None:
+        rank = Rank([self.COUNTS])
         rank.step([arrival("r", None, is_guided=False)])
         rank.sampled(r=[7, 8])
         rank.step(computed={"r": 3}, scheduled={"r": 3}, drafts={"r": [7, 9]})
@@ -491,8 +491,8 @@ class TestProcessors:
         rank.step(computed={"r": 4}, scheduled={"r": 2}, drafts={"r": [7]})
         assert self.edits(rank) == {("r", 0): [3, 20], ("r", 1): [4, 27]}
 
-    def test_a_draft_that_they_could_not_look_at_is_not_accepted(self, tmp_path: Any) -> None:
-        rank = Rank(tmp_path, [self.COUNTS])
+    def test_a_draft_that_they_could_not_look_at_is_not_accepted(self) -> None:
+        rank = Rank([self.COUNTS])
         ticket = rank.load("ab*")
         rank.step([arrival("r", None, is_guided=False), arrival("s", ticket)])
         rank.sampled(r=[7], s=[A])
@@ -508,8 +508,8 @@ class TestProcessors:
         assert masks is not None
         assert masks.request_ids == ["s"]
 
-    def test_one_that_takes_no_drafts_has_them_all_refused(self, tmp_path: Any) -> None:
-        rank = Rank(tmp_path, [self.ONE_BY_ONE])
+    def test_one_that_takes_no_drafts_has_them_all_refused(self) -> None:
+        rank = Rank([self.ONE_BY_ONE])
         rank.step([arrival("r", None, is_guided=False), arrival("s", rank.load("ab*"))])
         rank.sampled(r=[7], s=[A])
         masks = rank.step(
@@ -521,8 +521,8 @@ class TestProcessors:
         rank.step(finished=["s"])
         assert [one.takes_drafts for one in rank.records if isinstance(one, Decode)] == [False]
 
-    def test_a_state_survives_preemption_and_each_is_released_once(self, tmp_path: Any) -> None:
-        rank = Rank(tmp_path, [self.COUNTS])
+    def test_a_state_survives_preemption_and_each_is_released_once(self) -> None:
+        rank = Rank([self.COUNTS])
         rank.step([arrival("r", None, is_guided=False)])
         rank.sampled(r=[7])
         rank.step([arrival("r", None, is_guided=False, known_tokens=[1, 2, 3, 7, 8, 7])])
@@ -533,8 +533,8 @@ class TestProcessors:
         rank.step(finished=["r"])
         assert Counts.alive == []
 
-    def test_fifty_thousand_sequences_leave_nothing(self, tmp_path: Any) -> None:
-        rank = Rank(tmp_path, [self.COUNTS])
+    def test_fifty_thousand_sequences_leave_nothing(self) -> None:
+        rank = Rank([self.COUNTS])
         for number in range(0, 50_000, 50):
             names = [str(number + index) for index in range(50)]
             rank.step([arrival(name, None, is_guided=False) for name in names])
@@ -544,8 +544,8 @@ class TestProcessors:
         assert Counts.alive == []
         assert rank.guide.is_empty
 
-    def test_a_failing_one_ends_its_sequence_alone(self, tmp_path: Any) -> None:
-        rank = Rank(tmp_path, [self.FAILS, self.COUNTS])
+    def test_a_failing_one_ends_its_sequence_alone(self) -> None:
+        rank = Rank([self.FAILS, self.COUNTS])
         chosen = {"logits_processors": "fails,counts"}
         other = {"logits_processors": "counts"}
         r = arrival("r", None, is_guided=False, arguments=chosen)
@@ -556,18 +556,18 @@ class TestProcessors:
         assert self.edits(rank) == {("s", 0): [1, A]}
         assert rank.sampled(r=[7], s=[B]) == {"r": ErrorCode.SEQUENCE_PROCESSOR_FAILED.value}
 
-    def test_two_that_leave_no_token_end_their_sequence(self, tmp_path: Any) -> None:
+    def test_two_that_leave_no_token_end_their_sequence(self) -> None:
         other = msgspec.structs.replace(self.ONLY, name="other", params={"token": 1})
-        rank = Rank(tmp_path, [self.ONLY, other])
+        rank = Rank([self.ONLY, other])
         rank.step([arrival("r", None, is_guided=False)])
         assert self.edits(rank) == {}
         assert rank.sampled(r=[7]) == {"r": "sequence_processor_no_token"}
 
-    def test_two_that_leave_none_behind_a_draft_may_not_be_asked(self, tmp_path: Any) -> None:
+    def test_two_that_leave_none_behind_a_draft_may_not_be_asked(self) -> None:
         """Whether that row is reached is known once the step has sampled."""
         after = LogitsProcessorConfig(name="after", factory="support.odd_processors:OnlyAfter")
         other = msgspec.structs.replace(after, name="other", params={"token": 1})
-        rank = Rank(tmp_path, [after, other])
+        rank = Rank([after, other])
         rank.step([arrival("r", None, is_guided=False)])
         rank.sampled(r=[7])
         rank.step(computed={"r": 3}, scheduled={"r": 2}, drafts={"r": [8]})
@@ -578,10 +578,8 @@ class TestProcessors:
         assert not apply(change, np.zeros(VOCAB, np.float32))  # as the kernel finds it
         assert rank.sampled(r=[9]) == {}
 
-    def test_what_only_the_device_sees_ends_its_sequence_without_that_step_s_token(
-        self, tmp_path: Any
-    ) -> None:
-        rank = Rank(tmp_path, [self.COUNTS])
+    def test_what_only_the_device_sees_ends_its_sequence_without_that_step_s_token(self) -> None:
+        rank = Rank([self.COUNTS])
         rank.step([arrival(name, None, is_guided=False) for name in "rs"])
         copied: dict[str, RowFault] = {}
 
@@ -595,9 +593,9 @@ class TestProcessors:
         assert rank.sampled(s=[8]) == {"r": "sequence_processor_no_token"}
 
     @pytest.mark.parametrize("is_async", [True, False])
-    def test_a_fault_in_a_request_s_last_step_is_recorded(self, tmp_path: Any, *, is_async: bool) -> None:
+    def test_a_fault_in_a_request_s_last_step_is_recorded(self, *, is_async: bool) -> None:
         """The core has dropped that step's tokens, so that it counts no more than the rank has."""
-        rank = Rank(tmp_path, [self.COUNTS], is_async=is_async)
+        rank = Rank([self.COUNTS], is_async=is_async)
         rank.step([arrival("r", None, is_guided=False, max_tokens=1)])
         faults = {"r": RowFault(0, ErrorCode.SEQUENCE_PROCESSOR_NO_TOKEN)}
         rank.guide.sampled(lambda: [("r", [7])], lambda: faults)
@@ -605,9 +603,9 @@ class TestProcessors:
         rank.step(finished=["r"])
         assert [type(one).__name__ for one in rank.records] == ["ProcessorFailure"]
 
-    def test_a_row_from_which_nothing_was_sampled_ends_nothing(self, tmp_path: Any) -> None:
+    def test_a_row_from_which_nothing_was_sampled_ends_nothing(self) -> None:
         """It is behind a draft that was not accepted: without speculation nobody would look there."""
-        rank = Rank(tmp_path, [self.COUNTS])
+        rank = Rank([self.COUNTS])
         rank.step([arrival(name, None, is_guided=False) for name in "rs"])
         rank.sampled(r=[7], s=[7])
         rank.step(computed={"r": 3, "s": 3}, scheduled={"r": 2, "s": 2}, drafts={"r": [7], "s": [7]})
@@ -627,12 +625,10 @@ class TestProcessors:
 
     @pytest.mark.filterwarnings("ignore::DeprecationWarning")
     @pytest.mark.parametrize("version", ["V1", "V2"])
-    def test_edits_that_a_runner_cannot_apply_end_their_sequences_and_it_samples(
-        self, tmp_path: Any, version: str
-    ) -> None:
+    def test_edits_that_a_runner_cannot_apply_end_their_sequences_and_it_samples(self, version: str) -> None:
         module = importlib.import_module(f"guided_engine.compat.runner_{version.lower()}")
         runner = getattr(module, f"Runner{version}")
-        rank = Rank(tmp_path, [self.COUNTS])
+        rank = Rank([self.COUNTS])
         rank.step([arrival(name, None, is_guided=False) for name in "rs"])
         rank.sampled(r=[7], s=[])
         rank.step(computed={"r": 3}, scheduled={"r": 1})
@@ -642,13 +638,13 @@ class TestProcessors:
         assert adapter.sample(lambda masks: masks or output, None, rank.guide.edits())[0] is output
         assert rank.sampled(r=[8]) == {"r": "sequence_processor_failed"}
 
-    def test_an_unknown_name_ends_the_sequence(self, tmp_path: Any) -> None:
-        rank = Rank(tmp_path, [self.COUNTS])
+    def test_an_unknown_name_ends_the_sequence(self) -> None:
+        rank = Rank([self.COUNTS])
         rank.step([arrival("r", None, is_guided=False, arguments={"logits_processors": "absent"})])
         assert rank.sampled(r=[7]) == {"r": "sequence_processor_failed"}
 
-    def test_a_sequence_is_told_what_it_is(self, tmp_path: Any) -> None:
-        rank = Rank(tmp_path, [LogitsProcessorConfig(name="spy", factory="support.odd_processors:Spy")])
+    def test_a_sequence_is_told_what_it_is(self) -> None:
+        rank = Rank([LogitsProcessorConfig(name="spy", factory="support.odd_processors:Spy")])
         from support.odd_processors import Spy
 
         params, beyond = object(), [EOS, 10**9, -1]
@@ -673,9 +669,9 @@ class TestProcessors:
     ],
 )
 def test_a_record_says_how_its_sequence_ended(
-    tmp_path: Any, *, is_async: bool, max_tokens: int | None, sampled: list[int], reason: str
+    *, is_async: bool, max_tokens: int | None, sampled: list[int], reason: str
 ) -> None:
-    rank = Rank(tmp_path, is_async=is_async)
+    rank = Rank(is_async=is_async)
     rank.step([arrival("r", rank.load("a[bc]"), max_tokens=max_tokens, stop_tokens=[EOS, C])])
     for number, token in enumerate(sampled, 3):
         rank.sampled(r=[token])

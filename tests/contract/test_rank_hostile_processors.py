@@ -1,7 +1,6 @@
 """Logits processors that do what none should: their request ends alone, and the batch is as without them."""
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -150,10 +149,8 @@ def changes(rank: Rank) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_its_request_ends_alone_in_few_words(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, way: str
-) -> None:
-    rank = Rank(tmp_path, [config("hostile", Hostile, way=way), PLAIN])
+def test_its_request_ends_alone_in_few_words(caplog: pytest.LogCaptureFixture, way: str) -> None:
+    rank = Rank([config("hostile", Hostile, way=way), PLAIN])
     chosen = {"logits_processors": "plain"}
     rank.step(
         [
@@ -184,10 +181,10 @@ class Many(ProcessorFactory[ManyParams]):
 
 
 def test_whose_processors_name_too_many_tokens_together_is_told_which_and_what_to_do(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("guided_engine.processors.edits.MOST_IDS", 100)
-    rank = Rank(tmp_path, [PLAIN, *(config(f"from-{first}", Many, first=first) for first in (0, 30, 60))])
+    rank = Rank([PLAIN, *(config(f"from-{first}", Many, first=first) for first in (0, 30, 60))])
     chosen = {"r": "from-0,from-60", "s": "from-0,from-30", "t": "plain"}
     rank.step(
         [
@@ -205,24 +202,24 @@ def test_whose_processors_name_too_many_tokens_together_is_told_which_and_what_t
     assert "choose fewer" in said
 
 
-def test_what_was_made_before_a_factory_raises_is_released(tmp_path: Path) -> None:
-    rank = Rank(tmp_path, [PLAIN, config("hostile", Hostile, way="create")])
+def test_what_was_made_before_a_factory_raises_is_released() -> None:
+    rank = Rank([PLAIN, config("hostile", Hostile, way="create")])
     rank.step([arrival("r", None, is_guided=False)])
     assert rank.sampled(r=[7]) == {"r": FAILED}
     assert not Plain.alive
 
 
-def test_what_was_checked_is_what_is_applied(tmp_path: Path) -> None:
+def test_what_was_checked_is_what_is_applied() -> None:
     """An array that another sequence changes afterwards could name a place outside the logits."""
-    rank = Rank(tmp_path, [config("shares", SharesABuffer)])
+    rank = Rank([config("shares", SharesABuffer)])
     rank.step([arrival(name, None, is_guided=False) for name in "rs"])
     assert changes(rank) == {"r": ([5], [1.0], False)}
     assert rank.sampled(r=[7], s=[7]) == {"s": FAILED}
 
 
-def test_a_prompt_is_not_theirs_to_change(tmp_path: Path) -> None:
+def test_a_prompt_is_not_theirs_to_change() -> None:
     """It is the runner's own list: its blocks are cached under what it was."""
-    rank = Rank(tmp_path, [LogitsProcessorConfig(name="spy", factory="support.odd_processors:Spy")])
+    rank = Rank([LogitsProcessorConfig(name="spy", factory="support.odd_processors:Spy")])
     from support.odd_processors import Spy
 
     prompt = [1, 2, 3]

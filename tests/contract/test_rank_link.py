@@ -158,7 +158,7 @@ class TestLink:
 
         with FakeService(path) as service, self.linked(path, answer):
             service.wait_for(Hello)
-            service.peers("rank")[0].send(Load(key="k", backend="guidance"))
+            service.peers("rank")[0].send(Load(key="k", backend="guidance", spec=""))
             wait_until(lambda: len(service.received(Hello)) == 2)
             wait_until(lambda: service.peers("rank"))
             with contextlib.suppress(OSError):

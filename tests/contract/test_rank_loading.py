@@ -1,7 +1,6 @@
 """Loading grammars on a rank, and a rank's signs of life."""
 
 import hashlib
-import math
 import os
 import random
 from pathlib import Path
@@ -17,7 +16,7 @@ from guided_engine.heartbeats import Pulse
 from guided_engine.ranks.loaded_grammars import LoadedGrammars, LoadError
 from guided_grammar.masks import words as mask_words
 from guided_grammar.registry import Backends
-from guided_grammar.xgrammar import backend as xgrammar_backend
+from guided_grammar.xgrammar.backend import XGrammarBackend
 from guided_sidecar.grammar.compile import vocabulary
 from guided_sidecar.grammar.compile.vocabulary import Vocabulary
 from support import grammars
@@ -35,22 +34,20 @@ def words() -> Vocabulary:
     )
 
 
-def xgrammar_load(words: Vocabulary, folder: Path, key: str = "k") -> Load:
+def xgrammar_load(words: Vocabulary, key: str = "k") -> Load:
     compiled = Backends(words)["xgrammar"].compile("regex", "ab")
-    content = compiled.artifact().encode()
-    (folder / key).write_bytes(content)
-    return Load(key=key, backend="xgrammar", artifact=key, sha256=hashlib.sha256(content).hexdigest())
+    return Load(key=key, backend="xgrammar", spec=compiled.source())
 
 
 def guidance_load(words: Vocabulary, key: str = "k") -> Load:
     compiled = Backends(words)["guidance"].compile("regex", "ab")
-    return Load(key=key, backend="guidance", spec=compiled.artifact())
+    return Load(key=key, backend="guidance", spec=compiled.source())
 
 
 class TestPrototypes:
-    def test_xgrammar_and_llguidance_load_and_make_matchers(self, words: Vocabulary, tmp_path: Path) -> None:
-        loaded_grammars = LoadedGrammars(tmp_path, Backends(words))
-        for load in (xgrammar_load(words, tmp_path, "x"), guidance_load(words, "g")):
+    def test_xgrammar_and_llguidance_load_and_make_matchers(self, words: Vocabulary) -> None:
+        loaded_grammars = LoadedGrammars(Backends(words))
+        for load in (xgrammar_load(words, "x"), guidance_load(words, "g")):
             loaded = loaded_grammars.load(load)
             assert (loaded.key, loaded.error) == (load.key, "")
             assert 0 < loaded.start_ns <= loaded.end_ns
@@ -60,20 +57,13 @@ class TestPrototypes:
             assert second.accept([token])  # each has its own state
 
     @pytest.mark.parametrize("name", ["json", "json_object", "regex", "choice", "EBNF"])
-    def test_what_is_compiled_again_is_what_the_file_holds(
-        self, words: Vocabulary, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
-    ) -> None:
-        monkeypatch.setattr(xgrammar_backend, "_QUICK_S", math.inf)
+    def test_what_is_compiled_again_is_what_the_worker_compiled(self, words: Vocabulary, name: str) -> None:
         kind, spec = grammars.OF_EVERY_KIND[name]
         compiled = Backends(words)["xgrammar"].compile(kind, spec)
-        content = compiled.artifact().encode()
-        (tmp_path / "f").write_bytes(content)
-        sha256 = hashlib.sha256(content).hexdigest()
-        loaded_grammars = LoadedGrammars(tmp_path, Backends(words))
+        loaded_grammars = LoadedGrammars(Backends(words))
         assert not loaded_grammars.load(Load(key="t", backend="xgrammar", spec=compiled.source())).error
-        assert not loaded_grammars.load(Load(key="f", backend="xgrammar", artifact="f", sha256=sha256)).error
 
-        one, other = loaded_grammars.matcher("t", None), loaded_grammars.matcher("f", None)
+        one, other = loaded_grammars.matcher("t", None), compiled.matcher()
         masks = [np.full((1, mask_words(compiled.vocab_size)), -1, dtype=np.int32) for _ in range(2)]
         chooser = random.Random(name)
         for _ in range(40):
@@ -88,28 +78,30 @@ class TestPrototypes:
                 break
         assert one.is_terminated() == other.is_terminated()
 
-    def test_another_grammar_of_a_key_takes_its_place(self, words: Vocabulary, tmp_path: Path) -> None:
+    def test_another_grammar_of_a_key_takes_its_place(self, words: Vocabulary) -> None:
         """The proof refused the first; a service that is asked again after a crash may choose otherwise."""
-        loaded_grammars = LoadedGrammars(tmp_path, Backends(words))
+        loaded_grammars = LoadedGrammars(Backends(words))
         first, token = guidance_load(words, "k"), words.tokens.index(b"a")
         other = Backends(words)["guidance"].compile("regex", "ba")
         assert not loaded_grammars.load(first).error
         old = loaded_grammars.matcher("k", [1])
-        assert not loaded_grammars.load(Load(key="k", backend="guidance", spec=other.artifact())).error
+        assert not loaded_grammars.load(Load(key="k", backend="guidance", spec=other.source())).error
         assert len(loaded_grammars) == 1
         assert not loaded_grammars.matcher("k", [1]).accept([token])
         assert old.accept([token]), "sequences that have begun keep theirs"
 
-    def test_what_is_loaded_is_not_loaded_again(self, words: Vocabulary, tmp_path: Path) -> None:
-        loaded_grammars = LoadedGrammars(tmp_path, Backends(words))
-        load = xgrammar_load(words, tmp_path)
+    def test_what_is_loaded_is_not_loaded_again(
+        self, words: Vocabulary, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        loaded_grammars = LoadedGrammars(Backends(words))
+        load = xgrammar_load(words)
         assert not loaded_grammars.load(load).error
-        (tmp_path / "k").unlink()
+        monkeypatch.setattr(XGrammarBackend, "load", None)
         assert not loaded_grammars.load(load).error
 
-    def test_unloading_leaves_running_matchers_alone(self, words: Vocabulary, tmp_path: Path) -> None:
-        loaded_grammars = LoadedGrammars(tmp_path, Backends(words))
-        loaded_grammars.load(xgrammar_load(words, tmp_path))
+    def test_unloading_leaves_running_matchers_alone(self, words: Vocabulary) -> None:
+        loaded_grammars = LoadedGrammars(Backends(words))
+        loaded_grammars.load(xgrammar_load(words))
         matcher = loaded_grammars.matcher("k", [1])
         loaded_grammars.unload(Unload(key="k"))
         loaded_grammars.unload(Unload(key="never loaded"))
@@ -120,31 +112,23 @@ class TestPrototypes:
     @pytest.mark.parametrize(
         "load",
         [
-            Load(key="k", backend="xgrammar", artifact="absent", sha256=SHA256),
-            Load(key="k", backend="xgrammar"),
             Load(key="k", backend="guidance", spec="this is no grammar"),
             Load(key="k", backend="xgrammar", spec="this is no grammar"),
-            Load(key="k", backend="guidance"),
         ],
     )
-    def test_a_fault_is_told_and_keeps_nothing(self, words: Vocabulary, tmp_path: Path, load: Load) -> None:
-        loaded_grammars = LoadedGrammars(tmp_path, Backends(words))
+    def test_a_fault_is_told_and_keeps_nothing(self, words: Vocabulary, load: Load) -> None:
+        loaded_grammars = LoadedGrammars(Backends(words))
         assert loaded_grammars.load(load).error
         assert len(loaded_grammars) == 0
 
-    def test_an_artefact_that_is_no_grammar_is_told(self, words: Vocabulary, tmp_path: Path) -> None:
-        (tmp_path / "k").write_bytes(CONTENT)
-        load = Load(key="k", backend="xgrammar", artifact="k", sha256=SHA256)
-        assert LoadedGrammars(tmp_path, Backends(words)).load(load).error
-
-    def test_orphans_stay_until_the_next_service_has_gone(self, words: Vocabulary, tmp_path: Path) -> None:
-        loaded_grammars = LoadedGrammars(tmp_path, Backends(words))
-        loaded_grammars.load(xgrammar_load(words, tmp_path, "old"))
-        loaded_grammars.load(xgrammar_load(words, tmp_path, "kept"))
+    def test_orphans_stay_until_the_next_service_has_gone(self, words: Vocabulary) -> None:
+        loaded_grammars = LoadedGrammars(Backends(words))
+        loaded_grammars.load(xgrammar_load(words, "old"))
+        loaded_grammars.load(xgrammar_load(words, "kept"))
         loaded_grammars.orphan()
         loaded_grammars.matcher("old", [1])  # an admitted request starts after the service died
-        loaded_grammars.load(xgrammar_load(words, tmp_path, "kept"))  # the new service wants this one
-        loaded_grammars.load(xgrammar_load(words, tmp_path, "new"))
+        loaded_grammars.load(xgrammar_load(words, "kept"))  # the new service wants this one
+        loaded_grammars.load(xgrammar_load(words, "new"))
         assert len(loaded_grammars) == 3
         for _ in range(2):  # the second one had loaded nothing
             loaded_grammars.orphan()

@@ -55,18 +55,19 @@ class Words:
         from vllm.v1.structured_output.backend_xgrammar import XgrammarGrammar
 
         library = self.backends[backend]
-        text = library.compile(kind, spec).artifact()
+        text = library.compile(kind, spec).source()
         native = self.vocabulary.native(backend)
         if backend == "xgrammar":
-            loaded = library.load(None, text.encode())
-            compiled = xgrammar.CompiledGrammar.deserialize_json(text, native)
+            loaded = library.load(text)
+            source = xgrammar.Grammar.deserialize_json(text)
+            compiled = xgrammar.GrammarCompiler(native).compile_grammar(source)
             return Twins(
                 lambda: loaded.matcher([EOS]),
                 lambda: XgrammarGrammar(
                     VOCAB, xgrammar.GrammarMatcher(compiled, override_stop_tokens=[EOS]), compiled
                 ),
             )
-        loaded = library.load(text, None)
+        loaded = library.load(text)
         prototype = llguidance.LLMatcher(native, text)
         return Twins(
             lambda: loaded.matcher([EOS]),

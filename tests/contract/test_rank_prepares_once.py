@@ -6,7 +6,6 @@ With drafts, prompts in chunks, preemption, aborts and names that come again, sy
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
@@ -137,10 +136,10 @@ class Core:
 
 @pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
 @pytest.mark.parametrize("seed", range(2))
-def test_prepare_is_called_once_a_step_and_applied_once(tmp_path: Path, seed: int, *, is_async: bool) -> None:
+def test_prepare_is_called_once_a_step_and_applied_once(seed: int, *, is_async: bool) -> None:
     core = Core(seed)
     config = LogitsProcessorConfig(name="tells", factory=f"{__name__}:Tells")
-    rank = Rank(tmp_path, [config], is_async=is_async)
+    rank = Rank([config], is_async=is_async)
     Tells.alive.clear()
     sampled = 0
     for _ in range(STEPS):

@@ -196,8 +196,8 @@ class Implicit(ByEnd):
 
 
 @pytest.fixture
-def rank(tmp_path: Any) -> Rank:
-    return Rank(tmp_path, reasoner=ByEnd)
+def rank() -> Rank:
+    return Rank(reasoner=ByEnd)
 
 
 def free(masks: Any, row: int, *held_back: int) -> bool:
@@ -261,8 +261,8 @@ class TestRows:
         assert masks.acceptable == [0]
         assert all(free(masks, row) for row in range(3))
 
-    def test_a_token_that_is_content_already_is_the_grammars_but_not_masked(self, tmp_path: Any) -> None:
-        rank = Rank(tmp_path, reasoner=Implicit)
+    def test_a_token_that_is_content_already_is_the_grammars_but_not_masked(self) -> None:
+        rank = Rank(reasoner=Implicit)
         rank.step([arrival("r", rank.load("abc"))])
         rank.sampled(r=[STOP])
         masks = rank.step(computed={"r": 3}, scheduled={"r": 4}, drafts={"r": [STOP, A, B]})

@@ -336,8 +336,8 @@ class TestWorker:
             assert hello.versions["vllm"]
             assert worker.model_runner.execute_model == worker._guided.execute_model
             wait_until(lambda: service.peers("rank"))
-            service.peers("rank")[0].send(Load(key="k", backend="xgrammar", artifact="absent", sha256="0"))
-            assert "No such file" in service.wait_for(Loaded).error
+            service.peers("rank")[0].send(Load(key="k", backend="guidance", spec="no grammar"))
+            assert service.wait_for(Loaded).error.startswith("BackendError: ")
 
     def test_fills_in_no_more_threads_than_its_share_of_the_quota(
         self, monkeypatch: pytest.MonkeyPatch

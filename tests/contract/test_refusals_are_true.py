@@ -27,8 +27,8 @@ OBJECT = {"type": "object", "properties": {"a": {}, "b": {}}}
 
 
 @pytest.fixture(scope="module")
-def compiler(tmp_path_factory: pytest.TempPathFactory) -> Compiler:
-    return new_compiler(tmp_path_factory.mktemp("artefacts"))
+def compiler() -> Compiler:
+    return new_compiler()
 
 
 def met(schema: Any) -> str | None:

@@ -7,7 +7,6 @@ import functools
 import json
 import random
 import re
-from pathlib import Path
 from typing import Any
 
 import jsonschema
@@ -66,11 +65,11 @@ TEXT_OF = {
 class Rank:
     """Compiles as a worker does, and makes masks as a rank does."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self) -> None:
         words = tokenizers.vocabulary(tokenizers.chat())
         self._backends = Backends(words)
-        self._compiler = Compiler(self._backends, words, folder)
-        self._loaded_grammars = LoadedGrammars(folder, self._backends)
+        self._compiler = Compiler(self._backends, words)
+        self._loaded_grammars = LoadedGrammars(self._backends)
         self._buffer = BitmaskBuffer(1, words.vocab_size, self._backends)
         self.vocab_size = words.vocab_size
         self.tokens = words.tokens
@@ -90,8 +89,6 @@ class Rank:
             key=job.key,
             backend=backend,
             spec=done.spec,
-            artifact=done.artifact,
-            sha256=done.sha256,
             positions=done.positions,
         )
         assert not self._loaded_grammars.load(load).error
@@ -104,8 +101,8 @@ class Rank:
 
 
 @pytest.fixture(scope="module")
-def rank(tmp_path_factory: pytest.TempPathFactory) -> Rank:
-    return Rank(tmp_path_factory.mktemp("artefacts"))
+def rank() -> Rank:
+    return Rank()
 
 
 def follow(rank: Rank, matcher: Matcher, *texts: str) -> set[int]:

@@ -68,8 +68,8 @@ VALUES = ["1", '"x"', "null", '{"d": "x"}', '{"\\u0064": "x"}']
 
 
 @pytest.fixture(scope="module")
-def compilers(tmp_path_factory: pytest.TempPathFactory) -> Compilers:
-    return Compilers(tinymodel.models() / "tiny", tmp_path_factory.mktemp("artefacts"))
+def compilers() -> Compilers:
+    return Compilers(tinymodel.models() / "tiny")
 
 
 def _texts() -> list[str]:

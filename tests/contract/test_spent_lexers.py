@@ -51,8 +51,8 @@ def is_served(rank: Rank, ticket: Ticket) -> bool:
 
 
 @pytest.mark.parametrize("drafts", [[], [A, A], [A, B]], ids=["alone", "with drafts", "with a refused draft"])
-def test_a_spent_lexer_ends_the_sequences_of_its_grammar_alone(tmp_path: Any, drafts: list[int]) -> None:
-    rank = Rank(tmp_path)
+def test_a_spent_lexer_ends_the_sequences_of_its_grammar_alone(drafts: list[int]) -> None:
+    rank = Rank()
     ticket, other = rank.load(HUNGRY), rank.load("x?a*z")
     rank.step([arrival("greedy", ticket), arrival("same", ticket), arrival("other", other)])
     failed = rank.sampled(greedy=[A], same=[X], other=[X])

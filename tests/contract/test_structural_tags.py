@@ -1,7 +1,6 @@
 """A structural tag: its schema is enforced with both libraries, and keys that nobody reads are refused."""
 
 import json
-from pathlib import Path
 from typing import Any
 
 import jsonschema
@@ -186,7 +185,7 @@ AROUND = {
 
 
 @pytest.mark.parametrize("name", AROUND)
-def test_a_bounded_string_of_a_tag_is_json(words: Vocabulary, name: str, tmp_path: Path) -> None:
+def test_a_bounded_string_of_a_tag_is_json(words: Vocabulary, name: str) -> None:
     """Whether ranks count it, or llguidance holds the bound."""
     tag = {
         "type": "tag",
@@ -196,9 +195,9 @@ def test_a_bounded_string_of_a_tag_is_json(words: Vocabulary, name: str, tmp_pat
     }
     form = json.loads(json.dumps(AROUND[name]).replace("null", json.dumps(tag)))
     job = _job(form, "guidance")
-    done = Compiler(Backends(words), words, tmp_path).run(job)
-    ranks = LoadedGrammars(tmp_path, Backends(words))
-    taken = {name: getattr(done, name) for name in ("backend", "artifact", "sha256", "spec", "positions")}
+    done = Compiler(Backends(words), words).run(job)
+    ranks = LoadedGrammars(Backends(words))
+    taken = {name: getattr(done, name) for name in ("backend", "spec", "positions")}
     assert not ranks.load(Load(key=job.key, **taken)).error
     assert bool(done.positions) == (name != "a pattern could match it, too")
     for text in ("abc", "\t", "a\x1fb", "é🙂x", "", "abcd", "\\n\\n\\n", '\\"'):
@@ -268,7 +267,7 @@ BOUNDED_TAG = {"begin": "<f>", "content": {"type": "json_schema", "json_schema":
     ],
     ids=json.dumps,
 )
-def test_a_malformed_tag_with_a_length_in_it_is_refused(words: Vocabulary, form: Any, tmp_path: Path) -> None:
+def test_a_malformed_tag_with_a_length_in_it_is_refused(words: Vocabulary, form: Any) -> None:
     with pytest.raises(GuidedError) as refused:
-        Compiler(Backends(words), words, tmp_path).run(_job(form))
+        Compiler(Backends(words), words).run(_job(form))
     assert refused.value.path

@@ -95,7 +95,7 @@ async def _tell(folder: Path) -> Told:
             codes["crashed"] = await _crash(api, sidecar)
             codes["not loaded"] = await _code(api, "", "choice", json.dumps([CANARY, "unloadable"]))
         _send(pod)
-        await eventually(lambda: collector.kept.named("processor.failure"))
+        await eventually(lambda: collector.kept.named("guided.decode"))
         metrics, page = await _get(pod, "/metrics"), await _get(pod, "/status")
     finally:
         if sidecar is not None:
@@ -161,15 +161,7 @@ def _send(pod: PodConfig) -> None:
         end_ns=2,
         end_reason="stopped",
     )
-    failed = ProcessorFailure(
-        traceparent=PARENT,
-        rank=0,
-        processors=["ban"],
-        code="sequence_processor_failed",
-        error_type="acme.words.BanError",
-        token=7,
-        time_ns=2,
-    )
+    failed = ProcessorFailure(rank=0, processors=["ban"], code="sequence_processor_failed")
     sent: list[records.AnyRecord] = [
         root,
         *(Digests(rank=rank, digests=[Digest(request, 0, 1, rank)]) for rank in range(2)),

@@ -70,11 +70,11 @@ TYPES: tuple[Any, ...] = (
 class Server:
     """Compiles as a worker does, and walks as a rank does."""
 
-    def __init__(self, tag: Any, folder: Path) -> None:
+    def __init__(self, tag: Any) -> None:
         tokenizer, words = calls.vocabulary_of(tag)
         self._backends = Backends(words)
-        self._compiler = Compiler(self._backends, words, folder)
-        self._ranks = LoadedGrammars(folder, self._backends)
+        self._compiler = Compiler(self._backends, words)
+        self._ranks = LoadedGrammars(self._backends)
         tokens = [b"" if text.startswith(b"\xff") else text for text in words.tokens]
         self.drawing = Drawing(self._ranks, tokens, tokenizer)
 
@@ -90,7 +90,7 @@ class Server:
             is_proven=False,
         )
         done = self._compiler.run(job)
-        taken = {name: getattr(done, name) for name in ("backend", "artifact", "sha256", "spec", "positions")}
+        taken = {name: getattr(done, name) for name in ("backend", "spec", "positions")}
         assert not self._ranks.load(Load(key=job.key, **taken)).error
         return done.backend, job.key
 
@@ -121,9 +121,9 @@ def _read(parser: str, text: str, drawing: Drawing, asked: Any) -> list[Any]:
 
 
 @pytest.fixture(scope="module")
-def hermes(tmp_path_factory: pytest.TempPathFactory) -> Server:
+def hermes() -> Server:
     tag = calls.tag_of("hermes", calls.request(_with(STRING)))
-    return Server(tag, tmp_path_factory.mktemp("artefacts"))
+    return Server(tag)
 
 
 @pytest.mark.parametrize(
@@ -193,9 +193,9 @@ REFERENCES: tuple[Any, ...] = (
 
 
 @pytest.fixture(scope="module")
-def qwen(tmp_path_factory: pytest.TempPathFactory) -> Server:
+def qwen() -> Server:
     tag = calls.tag_of("qwen_3_coder", calls.request(_with(STRING)))
-    return Server(tag, tmp_path_factory.mktemp("elements"))
+    return Server(tag)
 
 
 @pytest.mark.parametrize(
@@ -238,10 +238,10 @@ UNREAD = ("kimi_k3",)  # whose tag requires no argument
 
 @pytest.mark.parametrize("choice", ["auto", "required", NAMED], ids=["auto", "required", "named"])
 @pytest.mark.parametrize("model", BY_GUIDANCE)
-def test_each_parser_reads_back_what_is_generated(model: str, choice: Any, tmp_path: Path) -> None:
+def test_each_parser_reads_back_what_is_generated(model: str, choice: Any) -> None:
     asked = calls.request(PARAMETERS, choice)
     tag = calls.tag_of(model, asked)
-    server = Server(tag, tmp_path)
+    server = Server(tag)
     backend, key = server.served("structural_tag", tag)
     assert backend == "guidance"
     if choice == "auto" or model == "harmony" or (model == "llama" and choice == "required"):
@@ -305,10 +305,10 @@ def test_both_libraries_mean_the_same_by_a_tag(model: str, choice: str) -> None:
 
 
 @pytest.mark.parametrize("model", BY_XGRAMMAR)
-def test_other_forms_of_calls_are_xgrammars(model: str, tmp_path: Path) -> None:
+def test_other_forms_of_calls_are_xgrammars(model: str) -> None:
     plain = _with(INTEGER)
     tag = calls.tag_of(model, calls.request(plain))
-    server = Server(tag, tmp_path)
+    server = Server(tag)
     assert server.served("structural_tag", tag)[0] == "xgrammar"
     if model == "hy_v4":  # its arguments are free text
         return
@@ -390,13 +390,13 @@ def _adjusted(parser: str | None, tokenizer: Any, **fields: Any) -> Any:
     ("parser", "library"), [("hermes", "guidance"), ("llama3_json", "xgrammar"), ("kimi_k2", "guidance")]
 )
 @pytest.mark.usefixtures("patched")
-def test_a_call_or_an_answer_that_fits(parser: str, library: str, fields: Any, tmp_path: Path) -> None:
+def test_a_call_or_an_answer_that_fits(parser: str, library: str, fields: Any) -> None:
     """To llguidance a call of llama's begins as an answer does; xgrammar follows both, and has no dates."""
     (model,) = (model for model, parsers in BY_GUIDANCE.items() if parser in parsers)
     tokenizer, _ = calls.vocabulary_of(calls.tag_of(model, calls.request(_with(INTEGER))))
     adjusted = _adjusted(parser, tokenizer, **fields)
     tag = json.loads(adjusted.structured_outputs.structural_tag)
-    server = Server(tag, tmp_path)
+    server = Server(tag)
     if library == "xgrammar":
         with pytest.raises(GuidedError, match="leave it out in tools of this parser"):
             server.served("structural_tag", tag)

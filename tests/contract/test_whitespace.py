@@ -11,7 +11,6 @@ import os
 import random
 import re
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -69,12 +68,12 @@ CASES: dict[str, tuple[Any, Any]] = {
 class Rank:
     """A worker that compiles, and a rank that loads what it makes."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self) -> None:
         self.words = tokenizers.vocabulary()
         self.tokens: list[bytes] = self.words.tokens
         backends = Backends(self.words, Threads(compile=2))
-        self._compiler = Compiler(backends, self.words, folder)
-        self._loaded_grammars = LoadedGrammars(folder, backends)
+        self._compiler = Compiler(backends, self.words)
+        self._loaded_grammars = LoadedGrammars(backends)
         self.loaded = functools.cache(self._loaded)
         self._beginning: dict[int, list[int]] = {}
         for token, text in enumerate(self.tokens):
@@ -106,8 +105,8 @@ class Rank:
 
 
 @pytest.fixture(scope="module")
-def rank(tmp_path_factory: pytest.TempPathFactory) -> Rank:
-    return Rank(tmp_path_factory.mktemp("grammars"))
+def rank() -> Rank:
+    return Rank()
 
 
 def spaced(value: Any, most: int, chance: random.Random) -> str:

@@ -39,11 +39,9 @@ def pod(texts: Path) -> Iterator[Pod]:
         return {"name": name, "kind": NAMED[name][0], "configMapKeyRef": {"name": "texts", "key": name}}
 
     guided = {"compile": {"timeout": f"{COMPILE_DEADLINE_S:.0f}s"}, "grammars": [*map(grammar, NAMED)]}
-    # The tests kill more workers than a crash loop may.
-    restart = {"maxAttempts": 100, "baseDelayS": 0.001, "maxDelayS": 0.02, "resetAfterS": 5.0}
     manifest = sample(guidedDecoding=guided)
     manifest["spec"]["engine"]["args"] += ["--enable-scale-out"]
-    pod = start_pod(manifest, args=["--config-map", f"texts={texts}"], configured={"restart": restart})
+    pod = start_pod(manifest, args=["--config-map", f"texts={texts}"])
     yield pod
     pod.stop()
 

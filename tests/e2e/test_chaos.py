@@ -49,8 +49,6 @@ HUNG_S = 8 if FULL else 2
 MOST_GROWTH_MIB = 64
 LONG_TOKENS = 300
 LONG_AT_ONCE = 2
-# More deaths in so short a time than any test but the budget's makes.
-RESTART = {"maxAttempts": 25, "baseDelayS": 0.001, "maxDelayS": 0.02, "resetAfterS": 3.0}
 
 pytestmark = [
     pytest.mark.engine,
@@ -110,7 +108,7 @@ def struck(request: pytest.FixtureRequest) -> Iterator[Pod]:
     compile_ = {"timeout": f"{DEADLINE_S:g}s", "memory": "128Mi", "workers": 4}
     manifest = sample(parallelism={"tensor": 1}, guidedDecoding={"compile": compile_})
     with surroundings.small_tmpfs() as environment:
-        pod = start_pod(manifest, env=environment, configured={"restart": RESTART})
+        pod = start_pod(manifest, env=environment)
         yield pod
         pod.stop()
 
@@ -274,7 +272,7 @@ def test_a_spent_budget_turns_away_what_is_new_and_comes_back(struck: Pod) -> No
                     pass
             killing.cancel()
             began = time.monotonic()
-            most_s = struck.config.restart.reset_after_s + 1
+            most_s = 31
             chaos.promise(0 < (refused.retry_after_s or 0) <= most_s, f"told {refused.retry_after_s} s")
             chaos.faultless([await chaos.choose("known")])
             await faults.recovered(struck)
@@ -311,9 +309,7 @@ async def _without_tmpfs(chaos: Chaos) -> None:
     with surroundings.full(Path(chaos.pod.config.run_dir)):
         unseen = await chaos.spell("no tmpfs")
         chaos.faultless([await chaos.spell("known")])
-    told = unseen.code == "grammar_storage_full" and is_turned_away(unseen)
-    chaos.promise(told, f"tmpfs full: {unseen.status} {unseen.code}")
-    chaos.faultless([await chaos.spell("no tmpfs")])
+    chaos.faultless([unseen])
 
 
 async def _without_connections(chaos: Chaos) -> None:

@@ -60,13 +60,14 @@ def nothing_is_left(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 def running(pod: Pod) -> float:
-    """Return requests in the engine plus leases in the sidecar, by their own metrics."""
+    """Return requests in the engine plus their leases in the sidecar, by their own metrics."""
     sidecar = f"http://127.0.0.1:{pod.ports.sidecar}"
     lines = [line for url in (pod.url, sidecar) for line in httpx.get(f"{url}/metrics").text.splitlines()]
     names = ("vllm:num_requests_running{", "vllm:num_requests_waiting{", "guidedmodel_grammar_leases ")
     found = [float(line.rpartition(" ")[2]) for line in lines if line.startswith(names)]
     assert len(found) == len(names)
-    return sum(found)
+    named = httpx.get(f"{sidecar}/status").json()["grammars"]
+    return sum(found) - sum(grammar["state"] in {"Ready", "Stale"} for grammar in named)
 
 
 @pytest.mark.parametrize(

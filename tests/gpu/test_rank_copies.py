@@ -1,7 +1,6 @@
 """The copies of masks to a real device: pinned memory, streams, and a device that is behind."""
 
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -30,12 +29,12 @@ BEHIND_CYCLES = 40_000_000
 class Rank:
     """Matchers of one grammar, a buffer, and vLLM's own masker of Model Runner V2 around both."""
 
-    def __init__(self, tmp_path: Any) -> None:
+    def __init__(self) -> None:
         from vllm.v1.worker.gpu.structured_outputs import StructuredOutputsWorker
 
         from guided_engine.compat.runner_v2 import RunnerV2
 
-        loaded_grammars = LoadedGrammars(tmp_path, Backends(ByteVocabulary()))
+        loaded_grammars = LoadedGrammars(Backends(ByteVocabulary()))
         spec = LLMatcher.grammar_from_regex("(abc)*")
         assert not loaded_grammars.load(Load(key="k", backend="guidance", spec=spec)).error
         self.ticket = Ticket(key="k", backend="guidance")
@@ -82,10 +81,10 @@ def _allowed(bitmask: np.ndarray) -> np.ndarray:
     return np.unpackbits(bitmask.view(np.uint8), axis=1, bitorder="little")[:, :VOCAB].astype(bool)
 
 
-def test_a_device_that_is_behind_sees_every_mask(tmp_path: Any) -> None:
-    assert run(Rank(tmp_path))
+def test_a_device_that_is_behind_sees_every_mask() -> None:
+    assert run(Rank())
 
 
-def test_memory_that_nobody_waits_for_is_found(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_that_nobody_waits_for_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(BitmaskBuffer, "handed_over", lambda *_: None)
-    assert not run(Rank(tmp_path))
+    assert not run(Rank())

@@ -7,8 +7,6 @@ far they are from another temperature's, and how many drafts were forbidden and 
 
 import json
 import sys
-import tempfile
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -130,21 +128,20 @@ def main(seed: int, *, has_odds: bool) -> list[float]:
     rng = np.random.default_rng(seed)
     model = Model(rng)
     pairs, forbidden, taken = [], 0, 0
-    with tempfile.TemporaryDirectory() as folder:
-        rank = Rank(Path(folder))
-        ticket = rank.load(PATTERN)
-        for number in range(BATCHES):
-            names = [f"{number}-{index}" for index in range(BATCH)]
-            rank.step([arrival(name, ticket) for name in names])
-            assert rank.sampled(**{name: [FIRST] for name in names}) == {}
-            texts = {name: [FIRST] for name in names}
-            seeds = torch.from_numpy(rng.integers(1 << 31, size=BATCH))
-            while min(map(len, texts.values())) < 3:
-                refused, accepted = step(model, rank, texts, seeds, has_odds=has_odds)
-                forbidden, taken = forbidden + refused, taken + accepted
-            rank.step(finished=names)
-            pairs += [(text[1], text[2]) for text in texts.values()]
-        right, other = (expected(model, temperature) for temperature in (1.0, 2.0))
+    rank = Rank()
+    ticket = rank.load(PATTERN)
+    for number in range(BATCHES):
+        names = [f"{number}-{index}" for index in range(BATCH)]
+        rank.step([arrival(name, ticket) for name in names])
+        assert rank.sampled(**{name: [FIRST] for name in names}) == {}
+        texts = {name: [FIRST] for name in names}
+        seeds = torch.from_numpy(rng.integers(1 << 31, size=BATCH))
+        while min(map(len, texts.values())) < 3:
+            refused, accepted = step(model, rank, texts, seeds, has_odds=has_odds)
+            forbidden, taken = forbidden + refused, taken + accepted
+        rank.step(finished=names)
+        pairs += [(text[1], text[2]) for text in texts.values()]
+    right, other = (expected(model, temperature) for temperature in (1.0, 2.0))
     return [
         chi_square.excess(pairs, right, ALPHA),  # type: ignore[arg-type]
         chi_square.excess(pairs, other, ALPHA),  # type: ignore[arg-type]

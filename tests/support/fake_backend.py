@@ -108,11 +108,7 @@ class FakeGrammar:
         """Return a matcher at the texts' start."""
         return FakeMatcher([text.encode() for text in json.loads(self._source)], self._tokenizer)
 
-    def source(self, *, is_slow_sent: bool = False) -> str:  # noqa: ARG002 - see Compiled
-        """Return the texts as JSON."""
-        return self._source
-
-    def artifact(self) -> str:
+    def source(self) -> str:
         """Return the texts as JSON."""
         return self._source
 
@@ -133,14 +129,8 @@ class FakeBackend:
             raise BackendError(_REFUSAL)
         return FakeGrammar(spec, self._tokenizer)
 
-    def load(
-        self,
-        source: str | None,
-        artifact: bytes | None,  # noqa: ARG002 - Backend's
-    ) -> FakeGrammar:
+    def load(self, source: str) -> FakeGrammar:
         """Load a choice; see Backend."""
-        if not source:
-            raise BackendError("the fake needs its texts")
         return FakeGrammar(source, self._tokenizer)
 
     def fill(self, batch: Sequence[GuidedRows[FakeMatcher]], bitmask: Bitmask) -> None:

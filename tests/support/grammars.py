@@ -56,9 +56,12 @@ def endless_regex(seed: int = 0) -> str:
 
 
 def hungry_regex() -> str:
-    """Return a regex whose compiling takes xgrammar ever more memory: a GiB or two within seconds."""
-    parts = "|".join(f"x{part}[^ab]{{0,{100 + part % 28}}}y{part}" for part in range(2000))
-    return f"({parts})"
+    """Return a regex whose compiling takes xgrammar ever more memory: 280 MiB within a minute."""
+    repeats = "".join(f"[^{letters}]{{{{0,{{}}}}}}" for letters in ("ab", "cd", "ef"))
+    parts = (
+        f"x{part}{repeats.format(*(100 + part % most for most in (28, 27, 26)))}y" for part in range(2800)
+    )
+    return f"({'|'.join(parts)})"
 
 
 # Grammars whose masks are cheap, and that take ever longer to accept the same letter once more.

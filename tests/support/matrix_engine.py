@@ -130,7 +130,6 @@ def load_all(
 ) -> dict[str, wire.Ticket]:
     """Compile every grammar as the sidecar does, and have all ranks load it."""
     from guided_grammar.registry import Backends
-    from guided_sidecar.grammar import artifacts
     from guided_sidecar.grammar.compile import followed, vocabulary
 
     assert job.pod is not None
@@ -148,9 +147,6 @@ def load_all(
             spec = json.dumps(relaxed)
         compiled = compiler.compile(request.kind, spec)
         load = wire.Load(key=key, backend=backend, spec=compiled.source(), positions=positions)
-        if load.spec is None:
-            sha256 = artifacts.write(job.pod.grammars_folder, key, compiled.artifact().encode())
-            load = msgspec.structs.replace(load, artifact=key, sha256=sha256)
         for rank in samplers(service) if key not in known else ():
             rank.send(load)
         tickets[request.key] = wire.Ticket(key=key, backend=backend)

@@ -79,7 +79,6 @@ class PlayedService:
 
     def __init__(self, folder: Path) -> None:
         self.pod = pod_config(folder)
-        self.pod.grammars_folder.mkdir()
         settings = Settings(pod=self.pod)
         self.spans = MemorySpans()
         self.pool = PlayedPool()
@@ -113,7 +112,7 @@ class PlayedService:
         held: dict[str, str | None] = {}
         for message in self.rank.sent:
             if isinstance(message, Load):
-                held[message.key] = message.spec or message.artifact
+                held[message.key] = message.spec
             elif isinstance(message, Unload):
                 del held[message.key]
         return list(held.values())

@@ -36,9 +36,8 @@ class ByteVocabulary:
 class Rank:
     """A guide, and the short way to take it through a step."""
 
-    def __init__(  # noqa: PLR0913 - RankTraits' own, by name
+    def __init__(
         self,
-        tmp_path: Any,
         processors: Sequence[LogitsProcessorConfig] = (),
         *,
         is_async: bool = True,
@@ -47,7 +46,7 @@ class Rank:
         number: int = 0,
     ) -> None:
         self.records: list[Any] = []
-        self.loaded_grammars = LoadedGrammars(tmp_path, Backends(ByteVocabulary()))
+        self.loaded_grammars = LoadedGrammars(Backends(ByteVocabulary()))
         self.guide = RankGuide(
             RankTraits(number, VOCAB, is_async, reasoner, compare_every),
             self.loaded_grammars,

@@ -1,7 +1,6 @@
 """What the grammar service's compiler refuses, asked without a worker's process."""
 
 import json
-from pathlib import Path
 from typing import Any
 
 from guided_contract.errors import GuidedError
@@ -11,9 +10,9 @@ from guided_sidecar.grammar.worker_messages import Job
 from support import tokenizers
 
 
-def new_compiler(artefacts: Path) -> Compiler:
+def new_compiler() -> Compiler:
     words = tokenizers.vocabulary()
-    return Compiler(Backends(words), words, artefacts)
+    return Compiler(Backends(words), words)
 
 
 def refusal(compiler: Compiler, kind: Any, spec: Any, *backends: Any) -> GuidedError | None:

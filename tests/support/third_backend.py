@@ -30,7 +30,7 @@ async def serve(folder: Path) -> dict[str, Any]:
     pod = pod_config(folder, guided_decoding=GuidedDecodingConfig(backend="Fake"))
     words = vocabulary.load(pod)
     backends = Backends(words)
-    loaded_grammars = LoadedGrammars(pod.grammars_folder, backends)
+    loaded_grammars = LoadedGrammars(backends)
     sidecar = Sidecar.start(pod)
     try:
         async with (

@@ -2,7 +2,6 @@
 
 import json
 import random
-from pathlib import Path
 from typing import Any, Final, Self
 
 import numpy as np
@@ -30,11 +29,10 @@ def obj(**properties: Any) -> dict[str, Any]:
 class Words:
     """One tokenizer, and what ranks have of a schema."""
 
-    def __init__(self, known: vocabulary.Vocabulary, folder: Path) -> None:
+    def __init__(self, known: vocabulary.Vocabulary) -> None:
         self.tokens: list[bytes] = known.tokens
-        self._folder = folder
         self._backends = Backends(known)
-        self._compiler = Compiler(self._backends, known, folder)
+        self._compiler = Compiler(self._backends, known)
 
     def compiled(self, kind: Kind, grammar: Any, backend: Backend) -> Done:
         """Compile a grammar for one library; not proven, which would measure how busy the machine is."""
@@ -52,12 +50,10 @@ class Words:
     def matcher(self, grammar: Any, backend: Backend, kind: Kind = "json") -> Matcher:
         """Return a rank's matcher of a schema, or of a grammar of another kind."""
         done = self.compiled(kind, grammar, backend)
-        ranks = LoadedGrammars(self._folder, self._backends)
+        ranks = LoadedGrammars(self._backends)
         load = Load(
             key=KEY,
             backend=backend,
-            artifact=done.artifact,
-            sha256=done.sha256,
             spec=done.spec,
             positions=done.positions,
         )
@@ -65,13 +61,13 @@ class Words:
         return ranks.matcher(KEY, [EOS])
 
     @classmethod
-    def of(cls, tokenizer: str, folder: Path) -> Self:
+    def of(cls, tokenizer: str) -> Self:
         """Return those of the tiny model, or of the awkward tokenizer."""
         if tokenizer == "awkward":
-            return cls(tokenizers.vocabulary(), folder)
+            return cls(tokenizers.vocabulary())
         model = str(tinymodel.models() / "tiny")
         pod = PodConfig(name="t", model=model, tokenizer=model, served_name="t", run_dir="/nowhere")
-        return cls(vocabulary.load(pod), folder)
+        return cls(vocabulary.load(pod))
 
 
 def mask(matcher: Matcher, tokens: list[bytes]) -> Any:

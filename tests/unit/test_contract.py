@@ -30,7 +30,7 @@ SERVICE_MESSAGES = [
     wire.Prepared(id=2, key="k", backend="guidance", kind="regex", spec="a+"),
     wire.Proven(id=1, backend="guidance"),
     wire.Refused(id=1, code="grammar_invalid", message="m", path="$.a", retry_after_s=1.0),
-    wire.Load(key="k", backend="xgrammar", artifact="k", sha256="0"),
+    wire.Load(key="k", backend="xgrammar", spec="g"),
     wire.Unload(key="k"),
 ]
 

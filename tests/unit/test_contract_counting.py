@@ -89,7 +89,7 @@ TREE = Bounds(
         Position(properties={"a": 1, 'q"\n': 2, "free": NOTHING}, others=3),
         Position(maximum=1),
         Position(maximum=2),
-        Position(prefix=[1, NOTHING], items=2),
+        Position(items=2),
     ]
 )
 
@@ -102,9 +102,8 @@ TREE = Bounds(
         (r'{"q\"\n":"', 2),
         ('{"free":"', NOTHING),
         ('{"free": ["long", {"a": "', NOTHING),
-        ('{"a":1,"other":["', 1),
-        ('{"other":[null,"', NOTHING),
-        ('{"other":[null,"long", "', 2),
+        ('{"a":1,"other":["', 2),
+        ('{"other":[null,"', 2),
         (r'{"\u0061":"', 3),  # both libraries take another spelling for another property
         ('{"free":{}, "a":"', 1),
         ('{"a":"x"', NOTHING),

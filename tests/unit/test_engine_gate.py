@@ -182,18 +182,6 @@ async def test_a_class_as_vllm_has_them_judges_the_requests_that_it_is_for(make:
     assert (await gate.admit(None, {"logits_processors": "other"}, sampling_params=wrong)).lease is None
 
 
-@pytest.mark.parametrize(("choice", "is_told"), [("repeat", True), (None, True), ("", False)])
-async def test_an_unguided_request_tells_the_ranks_where_failures_of_its_processors_belong(
-    make: Make, choice: str | None, *, is_told: bool
-) -> None:
-    processors = [LogitsProcessorConfig(name="repeat", factory="guided_engine.processors.dry:Dry")]
-    gate = make(logits_processors=processors)
-    with asking("/v1/completions") as exchange:
-        told = (await gate.admit(None, {"logits_processors": choice})).arguments
-    span = {"traceparent": exchange.span.traceparent, "tracestate": None}
-    assert told == ({"guided_trace": span} if is_told else {})
-
-
 CHOSEN = {
     "guided_backend": "guidance",
     "guided_whitespace": "compact",

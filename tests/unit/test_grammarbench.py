@@ -72,20 +72,19 @@ def test_a_run_goes_on_with_what_its_file_holds(tmp_path: Any) -> None:
 @pytest.mark.parametrize(
     ("fields", "met"),
     [
-        ({}, [True, True]),
-        ({"memory_after": 300 << 20}, [False, True]),
-        ({"refused": 1}, [False, True]),
-        ({"run_files": 600}, [True, False]),
+        ({}, True),
+        ({"memory_after": 300 << 20}, False),
+        ({"refused": 1}, False),
     ],
 )
-def test_what_many_schemas_leave_is_bounded(tmp_path: Any, fields: Any, met: list[bool]) -> None:
+def test_what_many_schemas_leave_is_bounded(tmp_path: Any, fields: Any, *, met: bool) -> None:
     made = records(tmp_path)
     none = dict.fromkeys(Usage.__struct_fields__, 0)
     made.usage = Usage(**{**none, "schemas": 100_000, "took_s": 1.0, "memory_before": 200 << 20, **fields})
     if "memory_after" not in fields:
         made.usage.memory_after = 210 << 20
 
-    assert [bar.met for bar in bars.bars(made)[6:8]] == met
+    assert bars.bars(made)[6].met == met
 
 
 @pytest.mark.parametrize(("slowest_s", "met"), [(4.9, True), (5.1, False)])

@@ -136,16 +136,16 @@ def test_workers_and_threads_follow_the_share_of_cpus(
 
 def test_all_that_compile_at_once_fit_into_the_container() -> None:
     default = Capacity.of(CompileConfig(), 4, 4 * GIB)
-    artifacts = default.artifact_bytes(512 * MIB)
-    each = default.compile_bytes(2 * GIB, artifacts, 300 * MIB)
-    assert artifacts == 512 * MIB
+    room = default.room_bytes(512 * MIB)
+    each = default.compile_bytes(2 * GIB, room, 300 * MIB)
+    assert room == 512 * MIB
     assert GIB < each < 2 * GIB
-    assert 2 * each + artifacts + 300 * MIB < 4 * GIB
+    assert 2 * each + room + 300 * MIB < 4 * GIB
 
-    assert default.compile_bytes(256 * MIB, artifacts, 300 * MIB) == 256 * MIB
+    assert default.compile_bytes(256 * MIB, room, 300 * MIB) == 256 * MIB
     tight = Capacity.of(CompileConfig(workers=4), 4, GIB)
-    assert tight.artifact_bytes(512 * MIB) == 128 * MIB
+    assert tight.room_bytes(512 * MIB) == 128 * MIB
     assert tight.compile_bytes(2 * GIB, 128 * MIB, 300 * MIB) == 128 * MIB
     unlimited = Capacity.of(CompileConfig(), 4, None)
-    assert unlimited.artifact_bytes(512 * MIB) == 512 * MIB
+    assert unlimited.room_bytes(512 * MIB) == 512 * MIB
     assert unlimited.compile_bytes(2 * GIB, 0, 300 * MIB) == 2 * GIB

@@ -9,7 +9,7 @@ import pytest
 
 from guided_contract.errors import ErrorCode, GuidedError
 from guided_contract.wire import Failed, Load, Loaded, Prepared, Proven, Refused, Release
-from guided_sidecar.grammar import artifacts, worker_messages
+from guided_sidecar.grammar import worker_messages
 from guided_sidecar.grammar.worker_messages import Compiled, Done
 from support.played import settled
 from support.played_service import ASKED, PlayedService
@@ -60,15 +60,12 @@ async def test_others_join_before_the_proof_and_nobody_gets_it_from_the_cache(se
 
 async def test_a_proof_that_refuses_takes_the_grammar_back_from_ranks(service: PlayedService) -> None:
     await service.asks()
-    artifact = Done(backend="xgrammar", artifact=service.key, sha256="0" * 64)
-    (service.pod.grammars_folder / service.key).write_bytes(b"compiled")
-    await service.pool.compiled(artifact)
+    await service.pool.compiled(FIRST)
     assert service.api.sent == [early(1, service)]
     await service.pool.ends(REFUSAL)
     assert isinstance(refused := service.api.sent[-1], Refused)
     assert (refused.code, refused.path) == ("grammar_dead_end", "$")
     assert not service.loaded()
-    assert not list(service.pod.grammars_folder.iterdir())
     state = service.preparer.state
     assert (state.entries, state.leases) == (0, 0)
     await service.asks(2)
@@ -172,17 +169,6 @@ async def test_a_rank_that_finds_it_slow_before_the_proof_is_believed(service: P
     await service.asks(2)
     assert isinstance(refused := service.api.sent[-1], Refused)
     assert refused.code == "grammar_slow"
-
-
-async def test_a_file_that_nobody_was_told_of_goes_with_its_worker(service: PlayedService) -> None:
-    await service.asks()
-    service.pool.may_die.clear()
-    artifacts.write(service.pod.grammars_folder, service.key, b"compiled")  # and killed before it says so
-    service.api.session.receive(Release(id=1))
-    await settled()
-    service.pool.may_die.set()
-    await settled()
-    assert not list(service.pod.grammars_folder.iterdir())
 
 
 async def test_who_gave_up_does_not_begin_with_the_next_compile_of_the_key(service: PlayedService) -> None:

@@ -12,7 +12,7 @@ from guided_sidecar.grammar import worker_messages
 from guided_sidecar.grammar.worker_messages import Done, Failed
 
 KEY = "ab" * 32
-XGRAMMAR: dict[str, Any] = {"type": "Done", "backend": "xgrammar", "artifact": KEY, "sha256": KEY}
+XGRAMMAR: dict[str, Any] = {"type": "Done", "backend": "xgrammar", "spec": "g"}
 GUIDANCE: dict[str, Any] = {"type": "Done", "backend": "guidance", "spec": "{}"}
 REFUSED: dict[str, Any] = {"type": "Failed", "code": "grammar_invalid", "message": "no"}
 EARLY: dict[str, Any] = {"type": "Compiled", "done": GUIDANCE}

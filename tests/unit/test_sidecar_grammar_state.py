@@ -1,4 +1,4 @@
-"""The service's own state: leases, cache, the restart budget."""
+"""The service's own state: leases, cache."""
 
 import time
 from pathlib import Path
@@ -6,9 +6,7 @@ from typing import Any
 
 import pytest
 
-from guided_contract.config import RestartConfig
 from guided_contract.errors import ErrorCode, GuidedError
-from guided_sidecar.grammar.pool.restart_budget import RestartBudget
 from guided_sidecar.grammar.prepare.known import Grammar, Known
 from guided_sidecar.grammar.worker_messages import Done
 from guided_sidecar.ranks.load_barrier import LoadBarrier
@@ -72,45 +70,3 @@ def test_thousands_of_requests_that_leave_at_once_hold_up_nobody() -> None:
         cache.release(key)
     assert time.process_time() - begin_s < 0.2
     assert (cache.state.leases, cache.state.evictions) == (0, 2000)
-
-
-def test_the_delay_doubles_until_a_worker_succeeds() -> None:
-    budget = RestartBudget(RestartConfig(base_delay_s=0.1, max_delay_s=0.5), clock=lambda: 0.0)
-    delays = [budget.delay_s()]
-    for _ in range(5):
-        budget.record_death()
-        delays.append(budget.delay_s())
-
-    assert delays == [0.0, 0.1, 0.2, 0.4, 0.5, 0.5]
-    budget.record_success()
-    assert budget.delay_s() == 0.0
-
-
-def test_a_spent_budget_is_whole_again_after_a_time_without_a_death() -> None:
-    now = 0.0
-    budget = RestartBudget(RestartConfig(max_attempts=3, reset_after_s=10), clock=lambda: now)
-    for time_s in (0.0, 1.0, 2.0):
-        now = time_s
-        assert budget.exhausted_for_s() == 0
-        budget.record_death()
-
-    assert budget.exhausted_for_s() == 10
-    now = 11.0
-    assert budget.exhausted_for_s() == 1
-    now = 12.0
-    assert budget.exhausted_for_s() == 0
-    assert budget.delay_s() == 0
-    for _ in range(2):
-        budget.record_death()
-        assert budget.exhausted_for_s() == 0
-    budget.record_death()
-    assert budget.exhausted_for_s() == 10
-
-
-def test_deaths_far_apart_spend_no_budget() -> None:
-    now = 0.0
-    budget = RestartBudget(RestartConfig(max_attempts=3, reset_after_s=10), clock=lambda: now)
-    for time_s in range(0, 60, 6):
-        now = float(time_s)
-        budget.record_death()
-        assert budget.exhausted_for_s() == 0

@@ -5,9 +5,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
-from guided_contract.config import PodConfig, RestartConfig
+import pytest
+
+from guided_contract.config import PodConfig
+from guided_contract.errors import GuidedError
 from guided_sidecar.grammar.pool.pool import Pool, Progress
-from guided_sidecar.grammar.pool.restart_budget import RestartBudget
 from guided_sidecar.grammar.pool.workers import IDLE_DEATH, Workers
 from guided_sidecar.grammar.worker_errors import WorkerDiedError
 from guided_sidecar.grammar.worker_messages import Done, Job
@@ -33,7 +35,7 @@ class Alive:
 def made(folder: Path) -> Workers:
     """Return workers that make none."""
     pod = PodConfig(name="a", model="a", tokenizer="a", served_name="a", run_dir=str(folder))
-    return Workers(Settings(pod=pod), RestartBudget(RestartConfig()), number=1)
+    return Workers(Settings(pod=pod), number=1)
 
 
 async def test_a_worker_that_dies_on_its_way_back_counts_as_one_that_died_idle(tmp_path: Path) -> None:
@@ -46,6 +48,29 @@ async def test_a_worker_that_dies_on_its_way_back_counts_as_one_that_died_idle(t
     assert (workers.state.idle, workers.state.restarts) == (0, {"idle": 1})
     assert workers.state.last_failure is not None
     assert workers.state.last_failure.message == IDLE_DEATH
+
+
+async def test_the_wait_doubles_until_a_worker_has_done_a_job(tmp_path: Path) -> None:
+    workers = made(tmp_path)
+    template: Any = SimpleNamespace(is_gone=False)
+    workers._template = template
+    dead: Any = Alive()
+    dead.gone.set()
+    waits = [workers._delay_s()]
+    for _ in range(11):
+        await workers._add(dead)
+        waits.append(workers._delay_s())
+    assert waits == [0, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 30, 30]
+    assert workers.are_exhausted
+    with pytest.raises(GuidedError) as refused:
+        await workers.take()
+    assert (refused.value.code, refused.value.retry_after_s) == ("grammar_service_exhausted", 30)
+
+    worker: Any = Alive()
+    await workers._add(worker)
+    assert not workers.are_exhausted
+    await workers.put_back(await workers.take())
+    assert workers._delay_s() == 0
 
 
 async def test_a_template_that_is_killed_is_no_crash_of_the_grammars_that_its_workers_had(

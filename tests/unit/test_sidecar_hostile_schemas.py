@@ -54,14 +54,14 @@ def test_odd_values_are_followed_or_left_to_the_libraries(text: Any) -> None:
     schema.check(text)
     if "$ref" in text:
         with pytest.raises(GuidedError, match="5 is no path"):
-            normal.form(text)
+            normal.read(text)
         return
-    form = normal.form(text)
+    form = normal.read(text).schema
     for backend in ("xgrammar", "guidance"):
         library(backend).lacks("json", form)
         relaxed, positions = followed.split(additional_properties.close(form), backend)
         json.dumps(relaxed)
-        wire.frame(Done(backend=backend, positions=positions))
+        wire.frame(Done(backend=backend, spec="", positions=positions))
 
 
 @pytest.mark.parametrize(("count", "length"), [(500, 10), (40, 4000)], ids=["many names", "long names"])

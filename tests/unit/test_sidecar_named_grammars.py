@@ -33,9 +33,9 @@ class FakeHolder:
         if spec == BROKEN:
             raise self.refusal
         self.held.append(spec)
-        return Grammar(spec, Done(backend="guidance", compile_ns=3_000_000, proof_ns=4_000_000))
+        return Grammar(spec, Done(backend="guidance", spec="", compile_ns=3_000_000, proof_ns=4_000_000))
 
-    def let_go(self, key: str) -> None:
+    def release(self, key: str) -> None:
         self.held.remove(key)
 
 

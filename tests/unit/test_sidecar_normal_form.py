@@ -164,7 +164,7 @@ EXACT: list[tuple[str, Any, list[Any], list[Any]]] = [
 def test_the_form_takes_what_the_schema_takes(written: Any, valid: list[Any], invalid: list[Any]) -> None:
     before = json.dumps(written)
     schema.check(written)
-    form = normal.form(written)
+    form = normal.read(written).schema
     assert json.dumps(written) == before
     assert [value for value in valid if not takes(form, value)] == []
     assert [value for value in invalid if takes(form, value)] == []
@@ -225,7 +225,7 @@ CLOSED: list[tuple[str, Any, list[Any], list[Any]]] = [
 def test_what_is_silent_on_further_properties_is_closed(
     written: Any, kept: list[Any], gone: list[Any]
 ) -> None:
-    closed = additional_properties.close(normal.form(written))
+    closed = additional_properties.close(normal.read(written).schema)
     assert [value for value in kept if not takes(closed, value)] == []
     assert [value for value in gone if takes(closed, value)] == []
 
@@ -274,16 +274,16 @@ def test_what_is_silent_on_further_properties_is_closed(
 )  # fmt: skip
 def test_what_cannot_be_written_so_is_refused_with_its_path(written: Any, path: str) -> None:
     with pytest.raises(GuidedError) as refusal:
-        normal.form(written)
+        normal.read(written)
     assert (refusal.value.code, refusal.value.path) == ("grammar_unsupported", path)
 
 
 def test_an_open_object_or_array_says_so() -> None:
     """As vLLM runs it, xgrammar takes what is silent for closed, wherever another keyword stands beside."""
     closed = additional_properties.close(
-        normal.form(
+        normal.read(
             {"anyOf": [{"type": "object", "maxProperties": 2}, {"type": ["array", "null"], "maxItems": 1}]}
-        )
+        ).schema
     )
     assert closed["anyOf"][0]["additionalProperties"] is True
     assert closed["anyOf"][1]["items"] is True
@@ -296,7 +296,7 @@ def test_references_in_a_circle_come_to_an_end() -> None:
         {"propertyNames": circle["a"]},
     ):
         with pytest.raises(GuidedError):
-            normal.form({"$defs": circle, **more})
+            normal.read({"$defs": circle, **more})
 
 
 def test_drawn_schemas_take_nothing_that_they_forbid() -> None:
@@ -306,7 +306,7 @@ def test_drawn_schemas_take_nothing_that_they_forbid() -> None:
         written = schemas.schema(chance)
         try:
             schema.check(written)
-            form = normal.form(written)
+            form = normal.read(written).schema
         except (GuidedError, RecursionError):  # which a worker refuses, too
             continue
         formed += 1
@@ -332,7 +332,7 @@ def test_the_normal_form_has_words_of_its_own() -> None:
     written = 0
     for text in texts:
         try:
-            form = normal.form(text)
+            form = normal.read(text).schema
         except GuidedError:
             continue
         written += 1
@@ -351,7 +351,7 @@ def test_the_normal_form_has_words_of_its_own() -> None:
 )
 def test_a_bound_that_no_library_counts_to_is_told_where_it_stands(written: Any, path: str) -> None:
     with pytest.raises(GuidedError, match="are not supported") as refused:
-        normal.form(written)
+        normal.read(written)
     assert refused.value.path == path
 
 
@@ -374,7 +374,7 @@ def test_what_is_left_open_has_a_name_of_its_own(there: Any, second: Any, valid:
     """A definition `a.open` of the author's, or a second `a`, was taken for `a` where that is left open."""
     first = {"allOf": [{"$ref": "#/$defs/a"}, object_of(p={})]}
     written = {**there, "type": "array", "prefixItems": [first, second], "minItems": 2}
-    closed = additional_properties.close(normal.form(written))
+    closed = additional_properties.close(normal.read(written).schema)
     assert takes(closed, [{"x": 1}, valid])
     assert not takes(closed, [{"x": 1}, {"x": 1}])
 
@@ -382,7 +382,7 @@ def test_what_is_left_open_has_a_name_of_its_own(there: Any, second: Any, valid:
 def test_the_whole_schema_has_an_address_where_it_is_left_open() -> None:
     """Drawn compositions were refused: `#/$defs/#.open` is no URI (RFC 3986: a fragment holds no `#`)."""
     written = object_of(a={}, b={"type": "object", "$ref": "#", "required": ["c"]})
-    closed = additional_properties.close(normal.form(written))
+    closed = additional_properties.close(normal.read(written).schema)
     assert not [part for part in subschemas.within(closed) if part.get("$ref", "").count("#") > 1]
     assert takes(closed, {"b": {"a": 1, "c": 1}})
     assert not takes(closed, {"b": {"a": 1, "d": 1}})

@@ -70,7 +70,7 @@ def passes(parsed: Any) -> None:
     """Do all that precedes a library."""
     try:
         schema.check(parsed)
-        form = normal.form(parsed)
+        form = normal.read(parsed).schema
     except GuidedError:
         return
     library("xgrammar").lacks("json", form)

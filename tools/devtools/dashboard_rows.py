@@ -164,7 +164,7 @@ ROWS: Final[dict[str, tuple[Panel, ...]]] = {
         Panel(
             "Budget spent",
             "short",
-            ((f"sum({_metric('grammar_service_exhausted')})", "pods without restarts left"),),
+            ((f"sum({_metric('grammar_service_exhausted')})", "pods without grammar workers"),),
         ),
     ),
     "Decoding": (

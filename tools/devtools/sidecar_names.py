@@ -55,14 +55,7 @@ _DECODE: Final = Decode(
 
 _DRAFTS: Final = DraftTokens(engine=0, chosen=1)
 _TIMES: Final = ProcessorTimes(rank=0, times=[ProcessorTime("name", 1, 0, 1)])
-_FAILURE: Final = ProcessorFailure(
-    traceparent=None,
-    rank=0,
-    processors=["name"],
-    code="sequence_processor_failed",
-    token=0,
-    time_ns=0,
-)
+_FAILURE: Final = ProcessorFailure(rank=0, processors=["name"], code="sequence_processor_failed")
 
 
 class SpanEntry(NamedTuple):
@@ -147,12 +140,6 @@ def spans() -> tuple[SpanEntry, ...]:
             "the HTTP request",
             "one guided sequence, as the first of its ranks tells of it",
             sorted(record_spans.decode_attributes(_DECODE)),
-        ),
-        SpanEntry(
-            c.PROCESSOR_FAILURE,
-            "the HTTP request, if it is known",
-            "the moment in which a sequence ended for its logits processors, as the first rank tells of it",
-            sorted((c.RANK, c.PROCESSOR_NAME, c.PROCESSOR_FACTORY, c.PROCESSOR_TOKEN, c.EXCEPTION_TYPE)),
         ),
     )
 

@@ -39,14 +39,10 @@ _CHAT_ROUTES: Final = ROUTES - _PLAIN_ROUTES - {"/v1/messages"}
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """What a request brings through the gate. `lease` None: it is not guided.
-
-    `is_processed`: it has logits processors.
-    """
+    """What a request brings through the gate. `lease` None: it is not guided."""
 
     exchange: HttpExchange
     lease: Lease | None = None
-    is_processed: bool = False
 
     @property
     def is_unproven(self) -> bool:
@@ -74,12 +70,12 @@ class Admitted:
 
     @property
     def arguments(self) -> dict[str, object]:
-        """What goes to the ranks in `extra_args`: its ticket, or where its processors' failures belong."""
+        """What goes to the ranks in `extra_args`: its ticket."""
+        if self.lease is None:
+            return {}
         carried = self.exchange.span.carried
-        if self.lease is not None:
-            ticket = wire.Ticket(key=self.lease.key, backend=self.lease.backend, **carried)
-            return {names.TICKET_ARG: msgspec.structs.asdict(ticket)}
-        return {names.TRACE_ARG: carried} if self.is_processed else {}
+        ticket = wire.Ticket(key=self.lease.key, backend=self.lease.backend, **carried)
+        return {names.TICKET_ARG: msgspec.structs.asdict(ticket)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,11 +116,11 @@ class Gate:
             place = request_routes.arguments(exchange.route)
             options = options_of(extra_args, self.config.guided_decoding, place)
             processors = self.config.logits_processors
-            chosen = request_processors.chosen(exchange.route, extra_args, processors, sampling_params)
+            request_processors.chosen(exchange.route, extra_args, processors, sampling_params)
             named = named_grammar(structured_outputs, extra_args, place)
             if structured_outputs is None and named is None:
                 exchange.decided = True
-                return Admitted(exchange, is_processed=bool(chosen))
+                return Admitted(exchange)
             if ignores_end:
                 _refuse_open_end(exchange.route)
             return await self._admit_guided(named, structured_outputs, exchange, options)

@@ -115,7 +115,7 @@ def _join(worker: Any, config: PodConfig) -> GuidedRunner | None:
     threads = Threads(fill=_fill_threads(worker.vllm_config.parallel_config))
     backends = Backends(vocabulary, threads)
     tokenizer = fingerprints(vocabulary)
-    loaded_grammars = LoadedGrammars(config.grammars_folder, backends)
+    loaded_grammars = LoadedGrammars(backends)
     link = ServiceLink(
         config.service_socket,
         lambda: _hello(worker, config, tokenizer, samples=True),

@@ -19,7 +19,6 @@ from guided_engine.ranks.sequence import GuidedSequence
 from guided_engine.ranks.slowness import Stopwatch
 from guided_engine.ranks.step import Arrival
 from guided_engine.ranks.tally import Tally
-from guided_engine.ranks.tickets import trace_of
 
 _log = logging.getLogger("guided_engine")
 
@@ -83,7 +82,6 @@ class Arrivals:
         )
         make = partial(self.registry.create, arguments, info)
         sequence.processors = SequenceProcessors(make, self.traits.vocab_size, self.times.add)
-        sequence.trace = arrival.ticket or trace_of(arrival.arguments)
         sequence.start_processors()
         if not sequence.processors:
             sequence.processors = None  # nothing is to be asked in each step

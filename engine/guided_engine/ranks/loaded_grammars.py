@@ -1,11 +1,9 @@
 """Grammars that this rank has loaded: compiled by the sidecar, shared by all sequences of a key."""
 
 import functools
-import hashlib
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from guided_contract.wire import Backend, Load, Loaded, Unload
@@ -22,7 +20,7 @@ _MOST_TABLES: Final = 16
 
 
 class LoadError(Exception):
-    """A grammar cannot be loaded; the message names file and fault, never grammar text."""
+    """A grammar is not loaded here; the message never has grammar text."""
 
 
 class _Entry(NamedTuple):
@@ -34,11 +32,10 @@ class _Entry(NamedTuple):
 class LoadedGrammars:
     """Loads by key off the hot thread, and makes a matcher per sequence on it.
 
-    The sidecar puts compiled artefacts into `folder`; `backends` have the engine's tokenizer.
+    `backends` have the engine's tokenizer.
     """
 
-    def __init__(self, folder: Path, backends: Mapping[Backend, GrammarBackend]) -> None:
-        self._folder = folder
+    def __init__(self, backends: Mapping[Backend, GrammarBackend]) -> None:
         self._backends = backends
         self._lock = threading.Lock()
         self._by_key: dict[str, _Entry] = {}
@@ -92,10 +89,7 @@ class LoadedGrammars:
             if known is not None and known.message == message:
                 self._by_key[message.key] = known
                 return
-        content = None
-        if message.artifact and message.sha256 and not message.spec:
-            content = read_artifact(self._folder, message.artifact, message.sha256)
-        loaded = self._backends[message.backend].load(message.spec, content)
+        loaded = self._backends[message.backend].load(message.spec)
         entry = _Entry(message, loaded, self._rules(message))
         with self._lock:
             self._by_key[message.key] = entry
@@ -115,14 +109,3 @@ class LoadedGrammars:
     def _made_table(self, kind: Callable[..., Any], backend: Backend, *bounds: int) -> Any:
         library = self._backends[backend]
         return kind(library.tokens(), library.vocab_size, *bounds)
-
-
-def read_artifact(folder: Path, name: str, sha256: str) -> bytes:
-    """Return a compiled artefact's content. Raises LoadError unless it is there and has that hash."""
-    try:
-        content = (folder / name).read_bytes()
-    except OSError as error:
-        raise LoadError(f"{name}: {error.strerror}") from error
-    if hashlib.sha256(content).hexdigest() != sha256:
-        raise LoadError(f"{name} does not have the announced content")
-    return content

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from guided_contract.errors import ErrorCode
-from guided_contract.records import MOST_WORD, Decode, EndReason, ProcessorFailure
-from guided_contract.trace_context import Trace
+from guided_contract.records import Decode, EndReason, ProcessorFailure
 from guided_contract.wire import Failed, Ticket
 from guided_engine.processors.edits import NoTokenError
 from guided_engine.processors.failures import log_failure
@@ -51,7 +50,6 @@ class GuidedSequence:
     max_tokens: int | None = None
     failure: ErrorCode | None = None
     fault: ProcessorFailure | None = None
-    trace: Trace = field(default_factory=Trace)
     is_reported: bool = False
     tally: Tally = field(default_factory=Tally)
     stopwatch: Stopwatch = field(default_factory=Stopwatch)
@@ -126,22 +124,11 @@ class GuidedSequence:
         if self.failure is None:
             self.failure = code
 
-    def fail_processors(
-        self, code: ErrorCode, processors: Sequence[str], error: BaseException | None = None
-    ) -> None:
+    def fail_processors(self, code: ErrorCode, processors: Sequence[str]) -> None:
         """End the sequence for what its processors did, those of these names; the first reason counts."""
         if self.failure is None:
             self.failure = code
-            self.fault = ProcessorFailure(
-                traceparent=self.trace.traceparent,
-                tracestate=self.trace.tracestate,
-                rank=self.rank,
-                processors=list(processors),
-                code=code.value,
-                error_type="" if error is None else _kind(error),
-                token=len(self.accepted),
-                time_ns=time.time_ns(),
-            )
+            self.fault = ProcessorFailure(rank=self.rank, processors=list(processors), code=code.value)
 
     def fail_rows(self, code: ErrorCode) -> None:
         """End the sequence for what was found in its rows, after its processors."""
@@ -244,7 +231,7 @@ class GuidedSequence:
             name = ", ".join(error.processors) or "a processor"
             what = f"request {self.request_id} ends at its token {len(self.accepted)}: {name}"
             log_failure(what, error.__cause__ or error)
-            self.fail_processors(ErrorCode.SEQUENCE_PROCESSOR_FAILED, error.processors, error.__cause__)
+            self.fail_processors(ErrorCode.SEQUENCE_PROCESSOR_FAILED, error.processors)
         return None
 
 
@@ -252,8 +239,3 @@ def failure_of(error: Exception) -> ErrorCode:
     """Return how a sequence ends whose matcher raised this."""
     is_spent = isinstance(error, SpentError)
     return ErrorCode.SEQUENCE_SLOW if is_spent else ErrorCode.SEQUENCE_MATCHER_FAILED
-
-
-def _kind(error: BaseException) -> str:
-    """Return an exception's class as OpenTelemetry's exception.type has it."""
-    return f"{type(error).__module__}.{type(error).__qualname__}".removeprefix("builtins.")[:MOST_WORD]

@@ -57,14 +57,8 @@ class GuidanceBackend:
             warnings.warn(said, stacklevel=2)
         return grammar
 
-    def load(
-        self,
-        source: str | None,
-        artifact: bytes | None,  # noqa: ARG002 - Backend's
-    ) -> "GuidanceGrammar":
-        """Load what a worker compiled; see Backend."""
-        if not source:
-            raise BackendError("an llguidance grammar needs its text")
+    def load(self, source: str) -> "GuidanceGrammar":
+        """Compile what a worker compiled; see Backend."""
         try:
             return GuidanceGrammar(self._tokenizer, source)
         except BackendError:
@@ -137,12 +131,8 @@ class GuidanceGrammar:
         """Return what llguidance says of a grammar that it took all the same."""
         return list(self._prototype.native.get_grammar_warnings())
 
-    def source(self, *, is_slow_sent: bool = False) -> str:  # noqa: ARG002 - see Compiled
+    def source(self) -> str:
         """Return llguidance's own text of the grammar."""
-        return self._text
-
-    def artifact(self) -> str:
-        """Return that text, too: there is nothing else."""
         return self._text
 
     def matcher(self, stop_tokens: Sequence[int] | None = None) -> GuidanceMatcher:  # noqa: ARG002 - see Loaded

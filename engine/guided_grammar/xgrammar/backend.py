@@ -21,10 +21,7 @@ from guided_grammar.xgrammar import classes
 from guided_grammar.xgrammar.matcher import XGrammarFiller, XGrammarMatcher
 from guided_grammar.xgrammar.special import SpecialTokens
 
-# What takes a worker so little CPU time a rank compiles again: writing and loading its artefact, of up to
-# hundreds of MB, takes 2 to 90 times as long. Beyond, it takes less.
-_QUICK_S: Final = 0.2
-_LONGEST: Final = 1 << 20  # characters of a source, which is sent in one message
+_QUICK_S: Final = 0.2  # of CPU time: beyond, the cache holds parts that a rank has to make
 # Begins the source of what is compiled without a cache. With one, xgrammar writes a grammar out and reads it
 # again, and loses bytes that are no text; and escapes swallow letters that could be their digits: of "ß" and
 # "e" it makes U+0DFE.
@@ -58,26 +55,23 @@ class XGrammarBackend:
         """Compile one grammar; see Backend."""
         begin_s = time.process_time()
         try:
-            source = self._source(kind, spec)
-            compiled = self._of_source(source)
+            return self.load(self._source(kind, spec))
         except MemoryError:
             raise
         except Exception as error:  # whatever a library trips over in a client's text
             raise BackendError(one_line(error)) from error
         finally:
-            is_quick = time.process_time() - begin_s < _QUICK_S
-            self.is_worn |= not is_quick
-        return XGrammarGrammar(compiled, source if len(source) <= _LONGEST else None, is_quick=is_quick)
+            self.is_worn |= time.process_time() - begin_s > _QUICK_S
 
-    def load(self, source: str | None, artifact: bytes | None) -> "XGrammarGrammar":
-        """Load what a worker compiled; see Backend."""
-        if source:
-            compiled = self._of_source(source)
-        elif artifact is not None:
-            compiled = xgrammar.CompiledGrammar.deserialize_json(artifact.decode(), self._info)
-        else:
-            raise BackendError("an xgrammar grammar needs its text, or an artefact and its hash")
-        return XGrammarGrammar(compiled, source)
+    def load(self, source: str) -> "XGrammarGrammar":
+        """Compile what a worker compiled; see Backend."""
+        written = source.removeprefix(_UNCACHED)
+        compiler = self._compiler()
+        if written != source:
+            threads = self._threads.compile
+            compiler = xgrammar.GrammarCompiler(self._info, max_threads=threads, cache_enabled=False)
+        grammar = xgrammar.Grammar.deserialize_json(written)
+        return XGrammarGrammar(compiler.compile_grammar(grammar), source)
 
     def fill(self, batch: Sequence[GuidedRows[XGrammarMatcher]], bitmask: Bitmask) -> None:
         """Fill the rows of sequences; see Backend."""
@@ -100,14 +94,6 @@ class XGrammarBackend:
         written = classes.of_text(grammar.serialize_json(), is_json=kind in _OF_SCHEMAS)
         return f"{'' if is_cached else _UNCACHED}{written}"
 
-    def _of_source(self, source: str) -> Any:
-        written = source.removeprefix(_UNCACHED)
-        compiler = self._compiler()
-        if written != source:
-            threads = self._threads.compile
-            compiler = xgrammar.GrammarCompiler(self._info, max_threads=threads, cache_enabled=False)
-        return compiler.compile_grammar(xgrammar.Grammar.deserialize_json(written))
-
 
 def _grammar(kind: Kind, spec: str) -> Any:
     grammar = xgrammar.Grammar
@@ -121,28 +107,23 @@ def _grammar(kind: Kind, spec: str) -> Any:
 
 
 class XGrammarGrammar:
-    """A compiled grammar, shared by all sequences of its key; its source where compiling took no time."""
+    """A compiled grammar, shared by all sequences of its key."""
 
     backend = "xgrammar"
 
-    def __init__(self, compiled: Any, source: str | None, *, is_quick: bool = True) -> None:
+    def __init__(self, compiled: Any, source: str) -> None:
         self.native = compiled
         self.vocab_size = int(compiled.tokenizer_info.vocab_size)
         self.memory_bytes = int(compiled.memory_size_bytes)
         self._source = source
-        self._is_quick = is_quick
 
     def matcher(self, stop_tokens: Sequence[int] | None = None) -> XGrammarMatcher:
         """Return a matcher at the grammar's start; see Loaded."""
         return XGrammarMatcher(self.native, stop_tokens)
 
-    def source(self, *, is_slow_sent: bool = False) -> str | None:
+    def source(self) -> str:
         """Return the grammar that a rank compiles again; see Compiled."""
-        return self._source if self._is_quick or is_slow_sent else None
-
-    def artifact(self) -> str:
-        """Return the compiled grammar's JSON."""
-        return str(self.native.serialize_json())
+        return self._source
 
 
 def _compiler(info: Any, threads: int) -> Any:

@@ -81,7 +81,7 @@ REASONS: Final[Mapping[str, str | None]] = {
     NotReadyReason.ENGINE_STALLED: "see the engine's log: kubectl logs {pods} -c engine "
     "--tail=50; the engine is restarted after probes.stallTimeout",
     NotReadyReason.SERVICE_EXHAUSTED: "see the last failure in the message, and the sidecar's log for what "
-    "kills workers between compiles; the budget is restored after five minutes without a death",
+    "kills workers between compiles; another is made every 30 seconds",
     NotReadyReason.NOT_READY: "see the sidecar's log: kubectl logs {pods} -c sidecar --tail=50",
     "Desync": "report it with the output of: kubectl logs {pods} --all-containers; "
     "delete the pod to start over",

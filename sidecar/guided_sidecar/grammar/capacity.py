@@ -15,7 +15,7 @@ _MOST_THREADS: Final = 8  # upstream's number
 _THREADS_PER_CPU: Final = 2  # of all workers together: seldom do all compile at once
 _LEAST_MEMORY_BYTES: Final = 128 << 20  # below it nothing compiles
 _SERVICE_BYTES: Final = 256 << 20  # the service itself, its telemetry, llguidance's texts
-_SHARE_OF_ARTIFACTS: Final = 8
+_SHARE_OF_GRAMMARS: Final = 8
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -40,16 +40,16 @@ class Capacity:
         threads = min(max(1, int(_THREADS_PER_CPU * cpus / workers)), _MOST_THREADS)
         return cls(workers, threads, memory_limit)
 
-    def artifact_bytes(self, wanted: int) -> int:
+    def room_bytes(self, wanted: int) -> int:
         """Return the bytes that compiled grammars may fill, at most `wanted`."""
-        return wanted if self.memory_limit is None else min(wanted, self.memory_limit // _SHARE_OF_ARTIFACTS)
+        return wanted if self.memory_limit is None else min(wanted, self.memory_limit // _SHARE_OF_GRAMMARS)
 
-    def compile_bytes(self, wanted: int, artifact_bytes: int, template_bytes: int) -> int:
+    def compile_bytes(self, wanted: int, room_bytes: int, template_bytes: int) -> int:
         """Return the bytes that one compile may use beyond the template, at most `wanted`.
 
         All that compile at once must fit into the container, or the kernel may kill all of it.
         """
         if self.memory_limit is None:
             return wanted
-        left = self.memory_limit - _SERVICE_BYTES - template_bytes - artifact_bytes
+        left = self.memory_limit - _SERVICE_BYTES - template_bytes - room_bytes
         return min(wanted, max(left // self.workers, _LEAST_MEMORY_BYTES))

@@ -60,7 +60,6 @@ class Job(Packet, frozen=True, kw_only=True):
     unmeasured: dict[Backend, str] = {}  # as in trust: those that are not to be taken unasked
     whitespace: Natural | None = None
     is_proven: bool = True
-    has_files: bool = True  # whether all ranks can read artefacts
     timeout_s: float
     memory_bytes: int
     tokenizer: dict[Backend, str] = {}  # what the key was made of, as in Ready; a worker has no other
@@ -88,7 +87,7 @@ class Done(wire.Load, frozen=True, kw_only=True):
 
     key: str = ""  # is the job's
     unenforced: tuple[Unenforced, ...] = ()
-    size_bytes: Natural = 0  # of file or text, or what a rank holds of it if that is more
+    size_bytes: Natural = 0  # of the text, or what a rank holds of it if that is more
     compile_ns: Natural = 0
     proof_ns: Natural = 0
     proofs: tuple[Proof, ...] = ()  # of every backend that was tried

@@ -41,7 +41,7 @@ class HealthCollector(Collector):
             _gauge("guided_probe", "1 for the guided probe's state, 0 for others", probe, "state"),
             _gauge(
                 "grammar_service_exhausted",
-                "1 while the grammar workers' restart budget is spent",
+                "1 while new grammars are refused, because too many grammar workers died in a row",
                 snapshot.exhausted,
             ),
             _counter(
@@ -61,7 +61,7 @@ class HealthCollector(Collector):
             _counter("grammar_worker_forks", "Grammar workers made", workers.forks),
             _gauge(
                 "grammar_leases",
-                "Guided requests that hold a grammar on the ranks",
+                "Guided requests and named grammars that hold a grammar on the ranks",
                 cache.leases,
             ),
             _counter(

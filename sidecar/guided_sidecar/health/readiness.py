@@ -56,7 +56,7 @@ def exhausted(snapshot: ServiceSnapshot) -> str:
     """Return why new grammars are refused, "" if they are not; unguided and known requests are served."""
     if not snapshot.exhausted:
         return ""
-    return "grammar workers crashed too often; new grammars are refused until the restart budget is restored"
+    return "grammar workers crashed too often; new grammars are refused until there is one again"
 
 
 def _draining(reading: Reading) -> str:

@@ -7,10 +7,8 @@ from opentelemetry.trace import Tracer
 
 from guided_contract.errors import ErrorCode
 from guided_contract.wire import Load, Loaded, WireError
-from guided_sidecar.grammar import artifacts
 from guided_sidecar.grammar.capacity import Capacity
 from guided_sidecar.grammar.pool.pool import Pool
-from guided_sidecar.grammar.pool.restart_budget import RestartBudget
 from guided_sidecar.grammar.pool.workers import Workers
 from guided_sidecar.grammar.prepare.named_grammars import NamedGrammars
 from guided_sidecar.grammar.prepare.preparer import Preparer
@@ -33,8 +31,7 @@ class GrammarService:
         self._agreement = agreement
         self._boot = ""
         capacity = Capacity.of_this_container(settings.pod.guided_decoding.compile)
-        budget = RestartBudget(settings.pod.restart)
-        self._workers = Workers(settings, budget, capacity.workers)
+        self._workers = Workers(settings, capacity.workers)
         self._load_barrier = LoadBarrier(settings.pod.sampling_ranks, self._record_load)
         self._preparer = Preparer(settings, capacity, Pool(self._workers), self._load_barrier, tracer)
         folder = settings.pod.named_grammars_dir
@@ -44,7 +41,6 @@ class GrammarService:
 
     async def start(self) -> None:
         """Bind the socket, and begin to make workers; returns before they are ready."""
-        artifacts.reset(self._settings.pod.grammars_folder)
         await self._server.start()
         self._workers.start()
         self._named.start()

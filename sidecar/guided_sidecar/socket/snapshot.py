@@ -20,7 +20,7 @@ class ServiceSnapshot:
     cache: KnownState = dataclasses.field(default_factory=KnownState)
     grammars: tuple[GrammarStatus, ...] = ()  # that have a name
     awaited_grammars: frozenset[str] = frozenset()  # which the pod waits for to become ready
-    exhausted: bool = False  # the restart budget is spent: new grammars are refused
+    exhausted: bool = False  # too many workers died in a row: new grammars are refused
     agreement: AgreementState = dataclasses.field(default_factory=AgreementState)
 
     @property

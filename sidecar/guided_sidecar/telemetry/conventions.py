@@ -15,12 +15,10 @@ GRAMMAR_COMPILE: Final = "grammar.compile"
 GRAMMAR_PROOF: Final = "grammar.proof"
 GRAMMAR_LOAD: Final = "grammar.load"
 GUIDED_DECODE: Final = "guided.decode"
-PROCESSOR_FAILURE: Final = "processor.failure"
 # An event of grammar.compile.
 WORKER_LOST: Final = "grammar.worker.lost"
 
 ERROR_TYPE: Final = "error.type"  # an error code of ours, or the HTTP status
-EXCEPTION_TYPE: Final = "exception.type"
 CANCELLED: Final = "cancelled"  # as error.type: the client has gone, and nobody is told a code
 
 # Ours. Durations are in seconds, as everywhere in OpenTelemetry.
@@ -34,7 +32,3 @@ GRAMMAR_COMPILE_DURATION: Final = "guidedmodel.grammar.compile.duration"
 GRAMMAR_PROOF_DURATION: Final = "guidedmodel.grammar.proof.duration"
 RANK: Final = "guidedmodel.rank"
 WORKER_LOSS: Final = "guidedmodel.worker.loss"  # why: crashed, idle, template, memory, deadline or cancelled
-# Of processor.failure: names in the resource, with commas where one cannot be told from others.
-PROCESSOR_NAME: Final = "guidedmodel.processor.name"
-PROCESSOR_FACTORY: Final = "guidedmodel.processor.factory"
-PROCESSOR_TOKEN: Final = "guidedmodel.processor.token"  # noqa: S105 - how many the sequence had generated

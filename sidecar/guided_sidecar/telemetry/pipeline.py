@@ -19,7 +19,7 @@ from prometheus_client import CollectorRegistry, Counter
 from guided_contract import records
 from guided_contract.config import PodConfig, TelemetryConfig
 from guided_contract.otel_variables import traces_url
-from guided_contract.records import Decode, Digests, HttpRequest, ProcessorFailure
+from guided_contract.records import Decode, Digests, HttpRequest
 from guided_sidecar.telemetry import conventions, record_spans, spans
 from guided_sidecar.telemetry.metrics import SidecarMetrics
 
@@ -44,7 +44,6 @@ class Telemetry:
         self._path = config.telemetry_socket
         self._on_digests = on_digests
         self._ranks = config.tensor_parallel
-        self._processors = config.logits_processors
         self._socket: socket.socket | None = None
         resource = Resource.create({}, conventions.SCHEMA_URL)
         is_traced = config.telemetry.endpoint is not None
@@ -113,8 +112,6 @@ class Telemetry:
             # Those of other ranks of a sequence tell the same.
             case Decode() if record.rank % self._ranks == 0:
                 record_spans.make_decode(self.tracer, record)
-            case ProcessorFailure() if record.rank % self._ranks == 0:
-                record_spans.make_processor_failure(self.tracer, record, self._processors)
 
 
 def span_processor(telemetry: TelemetryConfig, registry: CollectorRegistry) -> SpanProcessor | None:

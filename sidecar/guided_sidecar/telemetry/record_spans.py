@@ -1,14 +1,13 @@
-"""Spans made of records: of HTTP requests, guided sequences, and what logits processors failed."""
+"""Spans made of records: of HTTP requests and guided sequences."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Final
 
 from opentelemetry.trace import SpanKind, Tracer
 from opentelemetry.util.types import AttributeValue
 
-from guided_contract.config import LogitsProcessorConfig
 from guided_contract.errors import ErrorCode
-from guided_contract.records import Decode, HttpRequest, ProcessorFailure
+from guided_contract.records import Decode, HttpRequest
 from guided_sidecar.telemetry import conventions as c
 from guided_sidecar.telemetry import spans
 from guided_sidecar.telemetry.metrics import DECODE_COUNTS
@@ -104,20 +103,3 @@ def decode_attributes(record: Decode) -> dict[str, AttributeValue]:
         "guidedmodel.decode.drafts.taken": record.takes_drafts,
         "guidedmodel.decode.end_reason": record.end_reason,
     }
-
-
-def make_processor_failure(
-    tracer: Tracer, record: ProcessorFailure, processors: Sequence[LogitsProcessorConfig]
-) -> None:
-    """Make the span of a sequence's end for its logits processors; a sequence without a trace begins one."""
-    factories = {each.name: each.factory for each in processors if each.name in record.processors}
-    told: dict[str, AttributeValue] = {
-        c.RANK: record.rank,
-        c.PROCESSOR_NAME: ",".join(factories),
-        c.PROCESSOR_FACTORY: ",".join(factories.values()),
-        c.PROCESSOR_TOKEN: record.token,
-        **({c.EXCEPTION_TYPE: record.error_type} if record.error_type else {}),
-    }
-    parent = spans.remote(record.traceparent, record.tracestate, within=spans.ALWAYS)
-    span = tracer.start_span(c.PROCESSOR_FAILURE, parent, attributes=told, start_time=record.time_ns)
-    spans.end(span, error_code=record.code, end_ns=record.time_ns)

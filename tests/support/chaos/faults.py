@@ -33,7 +33,11 @@ _numbers = itertools.count()  # of grammars that nobody has seen
 # for another to show what is wrong with it.
 _ANSWERS: Final = {
     "endless": {(400, "grammar_compile_timeout"), (400, "grammar_compile_crashed")},
-    "memory": {(400, "grammar_compile_memory"), (400, "grammar_compile_crashed")},
+    "memory": {
+        (400, "grammar_compile_memory"),
+        (400, "grammar_compile_crashed"),
+        (400, "grammar_compile_timeout"),
+    },
     # A worker that a signal hits is retried; a second hit is told as what it was. Where two ranks have the
     # only two cores, its replacement, which is nice, may have too little CPU.
     "slow": {(200, ""), (400, "grammar_compile_crashed"), (400, "grammar_compile_timeout")},

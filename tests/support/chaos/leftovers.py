@@ -54,11 +54,7 @@ class Belongings:
             processes=frozenset(pod.processes() - below),
             workers=len(below) - 1,
             dead=frozenset(pid for pid in descendants(pod.child.pid) if _is_dead(pid)),
-            files=frozenset(
-                str(path.relative_to(run))
-                for path in run.rglob("*")
-                if path.parent != pod.config.grammars_folder or path.name.startswith(".")
-            ),
+            files=frozenset(str(path.relative_to(run)) for path in run.rglob("*")),
             shared=_unmapped(),
             descriptors=_descriptors(service) if service else {},
         )

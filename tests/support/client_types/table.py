@@ -91,12 +91,12 @@ def cases() -> Iterator[Case]:
 
 
 class Table:
-    """Asks the sidecar's compiler and a rank's matchers, for the tiny model. `folder`: of artefacts."""
+    """Asks the sidecar's compiler and a rank's matchers, for the tiny model."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self) -> None:
         model = Words(tinymodel.models() / "tiny")
         known = Backends(model.vocabulary, Threads(compile=2))
-        self._ours = Ours(model, known, folder)
+        self._ours = Ours(model, known)
         self._model = model
         self._walker = Walker(model.tokenizer, tinymodel.VOCAB)
 

@@ -16,7 +16,6 @@ import itertools
 import os
 import random
 import sys
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -38,19 +37,16 @@ def main() -> int:
     counts: Counter[str] = Counter()
     findings: list[Finding] = []
     number = seed - 1
-    with tempfile.TemporaryDirectory() as made:
-        attempt = Attempt(Compilers(tinymodel.models() / "tiny", Path(made)))
-        for number, work in (
-            _drawn(attempt, seed) if folder is None else _of_others(attempt, Path(folder), seed)
-        ):
-            found = outcome(work)
-            counts.update(found.counts)
-            if folder and not found.counts["served"]:
-                _say(f"fuzz-schemas: {number} is not served: {found.refusals or dict(found.counts)}")
-            for finding in found.findings:
-                smaller = outcome(lambda finding=finding: shrunk(attempt, finding), limit_s=60)
-                findings.append(smaller if isinstance(smaller, Finding) else finding)
-                _say(findings[-1].shown(number))
+    attempt = Attempt(Compilers(tinymodel.models() / "tiny"))
+    for number, work in _drawn(attempt, seed) if folder is None else _of_others(attempt, Path(folder), seed):
+        found = outcome(work)
+        counts.update(found.counts)
+        if folder and not found.counts["served"]:
+            _say(f"fuzz-schemas: {number} is not served: {found.refusals or dict(found.counts)}")
+        for finding in found.findings:
+            smaller = outcome(lambda finding=finding: shrunk(attempt, finding), limit_s=60)
+            findings.append(smaller if isinstance(smaller, Finding) else finding)
+            _say(findings[-1].shown(number))
     _say(f"fuzz-schemas: {dict(sorted(counts.items()))}")
     _say(f"fuzz-schemas: seeds {seed} to {number}, and {len(findings)} findings")
     return 1 if findings else 0

@@ -129,11 +129,11 @@ class DeadEndError(Exception):
 class Compilers:
     """Our path from a schema to what a rank has."""
 
-    def __init__(self, model: Path, folder: Path) -> None:
+    def __init__(self, model: Path) -> None:
         self.words = Vocabulary(model)
         known = Backends(self.words.vocabulary, Threads(compile=1))
-        self._compiler = Compiler(known, self.words.vocabulary, folder)
-        self._ranks = LoadedGrammars(folder, known)
+        self._compiler = Compiler(known, self.words.vocabulary)
+        self._ranks = LoadedGrammars(known)
 
     def compiled(self, schema: Any, backend: Backend) -> Grammar:
         """Compile a schema as if there were one library, without a proof, and load it.
@@ -160,8 +160,6 @@ class Compilers:
             wire.Load(
                 key=key,
                 backend=backend,
-                artifact=done.artifact,
-                sha256=done.sha256,
                 spec=done.spec,
                 positions=done.positions,
             )

@@ -64,15 +64,7 @@ def seeds() -> list[bytes]:
     )
     digests = [Digest(f"r{number}", number, number, 7) for number in range(3)]
     times = ProcessorTimes(rank=1, times=[ProcessorTime("p", 3, 1, 7_000_000)])
-    failure = ProcessorFailure(
-        traceparent=None,
-        rank=1,
-        processors=["p"],
-        code="sequence_processor_failed",
-        error_type="ValueError",
-        token=3,
-        time_ns=2,
-    )
+    failure = ProcessorFailure(rank=1, processors=["p"], code="sequence_processor_failed")
     compared = (Digests(rank=0, digests=digests), Digests(rank=1, digests=digests))
     drafts = DraftTokens(engine=0, chosen=3, changes=1)
     sent = (request, decode, *compared, times, failure, drafts)

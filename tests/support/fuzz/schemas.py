@@ -99,7 +99,7 @@ def _prepare(kind: Kind, written: Any) -> None:
 def _follow(parsed: Any) -> None:
     schema.check(parsed)
     before = json.dumps(parsed)
-    form = normal.form(parsed)
+    form = normal.read(parsed).schema
     backends: tuple[Backend, ...] = get_args(Backend)
     for backend in backends:
         if (gap := library(backend).lacks("json", form)) is not None:

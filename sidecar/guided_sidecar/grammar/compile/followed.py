@@ -69,7 +69,6 @@ def renumbered(position: Position, number: Callable[[int], int]) -> Position:
         position,
         properties={name: index for name, index in named.items() if index != others},
         others=others,
-        prefix=[number(index) for index in position.prefix],
         items=number(position.items),
     )
 
@@ -104,7 +103,7 @@ class _Places:
         for index, one in enumerate(self._positions):
             if one.minimum or one.maximum is not None or one.unique_items:
                 useful.add(index)
-            for part in (*one.properties.values(), one.others, *one.prefix, one.items):
+            for part in (*one.properties.values(), one.others, one.items):
                 outer.setdefault(part, set()).add(index)
         stack = [*useful]
         while stack:
@@ -121,22 +120,15 @@ class _Places:
         objects = [schema for schema in schemas if "object" in types(schema)]
         names = dict.fromkeys(name for schema in objects for name in schema.get("properties", ()))
         arrays = [schema for schema in schemas if "array" in types(schema)]
-        prefixes = [schema.get("prefixItems", ()) for schema in arrays]
-        rests = [schema.get("items", True) for schema in arrays]
+        items = [part for schema in arrays for part in schema.get("prefixItems", ())]
+        items += [schema.get("items", True) for schema in arrays]
         kinds = self._kinds_of_different_items(arrays)
         return Position(
             minimum=minimum,
             maximum=maximum,
             properties={name: self._begin(keywords.of_name(objects, name)) for name in names},
             others=self._begin(part for schema in objects for part in keywords.of_other_names(schema)),
-            prefix=[
-                self._begin(
-                    prefix[index] if index < len(prefix) else rest
-                    for prefix, rest in zip(prefixes, rests, strict=True)
-                )
-                for index in range(max(map(len, prefixes), default=0))
-            ],
-            items=self._begin(rests),
+            items=self._begin(items),
             unique_items=bool(kinds),
             whole_items=bool(kinds) and "number" not in kinds,
         )

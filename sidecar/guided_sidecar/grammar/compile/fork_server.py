@@ -33,7 +33,7 @@ def main() -> None:
         imports.without_torch()
     words = vocabulary.load(pod)
     threads = Capacity.of_this_container(pod.guided_decoding.compile).threads
-    compiler = Compiler(Backends(words, Threads(compile=threads)), words, pod.grammars_folder)
+    compiler = Compiler(Backends(words, Threads(compile=threads)), words)
     compiler.warm()
     # Objects that exist now are not looked at by a worker's collector: their pages stay shared.
     gc.collect()

@@ -20,8 +20,8 @@ from guided_sidecar.grammar.compile.compilation import Compiler
 from guided_sidecar.grammar.worker_errors import ran_out_of_memory
 from guided_sidecar.grammar.worker_messages import Compiled, Job, Outcome
 
-# Of an artefact, and of its own last words: files in memory, which no limit of address space counts.
-_MOST_FILE_BYTES: Final = 80 << 20
+# Of its own last words: a file in memory, which no limit of address space counts.
+_MOST_FILE_BYTES: Final = 16 << 20
 _PAGE: Final = resource.getpagesize()
 _NICENESS: Final = 10  # the service answers everybody: where both want a CPU, it comes first
 _MOST_LIKELY_VICTIM: Final = "1000"  # where the container has no memory, a worker is to go, not the service
@@ -82,7 +82,7 @@ def _outcome(compiler: Compiler, job: Job, tell: Callable[[Compiled], None]) -> 
     except RecursionError:
         message = "the grammar is nested too deeply to be checked"
         return worker_messages.refusal(GuidedError(ErrorCode.GRAMMAR_TOO_LARGE, message))
-    except Exception as error:  # noqa: BLE001 - a fault of ours must cost no second worker, and no restart budget
+    except Exception as error:  # noqa: BLE001 - a fault of ours must cost no second worker
         if ran_out_of_memory(str(error)):
             return _out_of_memory()
         message = f"the check of the compiled grammar failed: {type(error).__name__}: {error}"

@@ -14,7 +14,6 @@ from guided_contract.errors import ErrorCode, GuidedError
 from guided_contract.status import Failure
 from guided_contract.tasks import Living
 from guided_contract.wire import Backend
-from guided_sidecar.grammar.pool.restart_budget import RestartBudget
 from guided_sidecar.grammar.pool.worker_process import Template, TemplateDiedError, Worker
 from guided_sidecar.grammar.worker_messages import Ready
 from guided_sidecar.settings import Settings
@@ -53,13 +52,15 @@ class WorkersState:
 class Workers:
     """Grammar workers, forked from one template that is itself restarted when it dies.
 
-    There are to be `number`, idle and busy ones together.
+    There are to be `number`, idle and busy ones together. The more die in a row that nobody ordered and no
+    grammar explains, the longer is the wait before the next: if deaths in a compile counted, one client's
+    schemas could have all others wait.
     """
 
-    def __init__(self, settings: Settings, budget: RestartBudget, number: int) -> None:
+    def __init__(self, settings: Settings, number: int) -> None:
         self._settings = settings
-        self._budget = budget
         self._number = number
+        self._deaths = 0  # since a worker has last done a job
         self._idle: deque[Worker] = deque()
         self._state = WorkersState()
         self._changed = asyncio.Condition()
@@ -75,8 +76,8 @@ class Workers:
 
     @property
     def are_exhausted(self) -> bool:
-        """Whether none are started for a while, because too many died."""
-        return self._budget.exhausted_for_s() > 0
+        """Whether none is left, because too many died in a row; others are made in a while."""
+        return self._deaths >= self._settings.most_deaths and not self.state.ready
 
     async def facts(self) -> Ready:
         """Wait for the first template, and return what the newest one read: a branch of the hub moves."""
@@ -98,14 +99,14 @@ class Workers:
     async def take(self) -> Worker:
         """Return an idle worker, first come first served; give it back by `put_back` or `discard`.
 
-        GuidedError: the restart budget is spent and no worker is left.
+        GuidedError: none is left, and too many died.
         """
         self._state.queued += 1
         try:
             async with self._changed:
                 while not self._idle:
-                    if wait_s := self._budget.exhausted_for_s():
-                        raise GuidedError(ErrorCode.GRAMMAR_SERVICE_EXHAUSTED, retry_after_s=wait_s)
+                    if self.are_exhausted:
+                        raise GuidedError(ErrorCode.GRAMMAR_SERVICE_EXHAUSTED, retry_after_s=self._delay_s())
                     await self._changed.wait()
                 self._state.busy += 1
                 return self._idle.popleft()
@@ -115,7 +116,7 @@ class Workers:
     async def put_back(self, worker: Worker) -> None:
         """Take a worker back after its job."""
         self._state.busy -= 1
-        self._budget.record_success()
+        self._deaths = 0
         await self._add(worker)
 
     async def discard(self, worker: Worker, loss: Loss | None) -> None:
@@ -123,7 +124,7 @@ class Workers:
         self._state.busy -= 1
         await worker.kill()
         if loss is None:
-            self._budget.record_success()
+            self._deaths = 0
         else:
             self._lost(loss)
         worker.close()
@@ -150,7 +151,7 @@ class Workers:
         worker.close()
         if self.have_template:
             self._lost("idle")
-            self._budget.record_death()
+            self._deaths += 1
             self.note(ErrorCode.GRAMMAR_COMPILE_CRASHED, IDLE_DEATH)
         else:
             self._lost("template")  # whose death counts once
@@ -159,21 +160,25 @@ class Workers:
     async def _keep(self) -> None:
         """Keep a template alive, and as many workers idle as are wanted."""
         while True:
-            while wait_s := self._budget.exhausted_for_s():
+            if self.are_exhausted:
                 await self._wake()  # who waits for a worker is told that there will be none
-                await asyncio.sleep(wait_s)
-            await asyncio.sleep(self._budget.delay_s())
+            await asyncio.sleep(self._delay_s())
             try:
                 await self._fill()
             except TemplateDiedError as error:
                 _log.warning("the grammar template died: %s", error)
                 self._template = None
-                self._budget.record_death()
+                self._deaths += 1
                 self.note(ErrorCode.GRAMMAR_SERVICE_UNAVAILABLE, f"the grammar template died: {error}")
                 continue
             self._kick.clear()
             if self._missing() <= 0:
                 await self._kick.wait()
+
+    def _delay_s(self) -> float:
+        """Return how long to wait before the next start: 0 after no death, then twice as long after each."""
+        doubled = self._settings.restart_delay_s * 2.0 ** min(self._deaths - 1, 32)
+        return min(doubled, self._settings.most_restart_delay_s) if self._deaths else 0.0
 
     def _lost(self, loss: Loss) -> None:
         self._state.restarts[loss] += 1

@@ -55,7 +55,6 @@ def job_of(request: Prepare, pod: PodConfig, facts: Ready, memory_bytes: int = 0
         limits=guided.compile,
         unmeasured=trust.unmeasured(facts.versions),
         is_proven=guided.proof == "Always",
-        has_files=pod.nodes == 1,
         timeout_s=guided.compile.timeout_s,
         memory_bytes=memory_bytes,
         tokenizer=facts.tokenizer,

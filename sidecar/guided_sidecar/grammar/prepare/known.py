@@ -12,7 +12,6 @@ from opentelemetry.context import Context
 from opentelemetry.trace import SpanContext, Tracer, set_span_in_context
 
 from guided_contract.errors import ErrorCode, GuidedError
-from guided_sidecar.grammar import artifacts
 from guided_sidecar.grammar.pool.pool import Pool, Progress
 from guided_sidecar.grammar.prepare.jobs import load_of
 from guided_sidecar.grammar.worker_messages import Compiled, Done, Failed, Job, Outcome
@@ -34,10 +33,10 @@ class KnownState:
     """
 
     entries: int = 0
-    size_bytes: int = 0  # of all that are kept, in memory and on the run folder's tmpfs
+    size_bytes: int = 0  # of all that are kept
     leased_bytes: int = 0  # of these, what nothing may evict
     evictions: int = 0  # for want of room
-    leases: int = 0  # of guided requests
+    leases: int = 0  # of guided requests, and of named grammars
     answers: Counter[str] = dataclasses.field(default_factory=Counter)
     proofs: Counter[ProofResult] = dataclasses.field(default_factory=Counter)
     unenforced: int = 0  # requests that were served although a keyword of theirs is not enforced
@@ -158,7 +157,7 @@ class Known:
             raise
 
     def keep(self, grammar: Grammar) -> None:
-        """Keep a grammar that is proven. Its artefact, if it has one, is in the folder.
+        """Keep a grammar that is proven.
 
         GuidedError: grammar_storage_full, as those in use leave it no room.
         """
@@ -191,7 +190,7 @@ class Known:
             self._evict()
 
     def drop(self, grammar: Grammar) -> None:
-        """Give up a grammar: take back what ranks were told to load, and what a worker has written."""
+        """Give up a grammar: take back what ranks were told to load."""
         if self._kept.get(grammar.key) is grammar:
             del self._kept[grammar.key]
             self._resting.pop(grammar.key, None)
@@ -199,8 +198,6 @@ class Known:
         done, grammar.done = grammar.done, None
         if done is not None:
             self._load_barrier.forget(grammar.key)
-        if grammar.key not in self._compiling and grammar.key not in self._kept:
-            artifacts.remove(self._pod.grammars_folder, grammar.key)
 
     def _evict(self) -> None:
         while self._resting and (

@@ -131,7 +131,7 @@ class NamedGrammars:
             if grammar.task is not None:
                 grammar.task.cancel()
             if grammar.serving is not None:
-                self._holder.let_go(grammar.key)
+                self._holder.release(grammar.key)
         for name, text in texts.items():
             grammar = self._grammars.setdefault(name, _Grammar(text))
             if grammar.task is not None and grammar.wanted == text:
@@ -158,7 +158,7 @@ class NamedGrammars:
                 await asyncio.sleep(self._retry_s)
             else:
                 if grammar.serving is not None:
-                    self._holder.let_go(grammar.key)
+                    self._holder.release(grammar.key)
                 grammar.serving, grammar.key = wanted, held.key
                 grammar.took_ns = held.proven.compile_ns + held.proven.proof_ns
                 self._awaited.discard(name)

@@ -4,14 +4,12 @@ import asyncio
 import contextlib
 import dataclasses
 from collections.abc import AsyncIterator, Callable
-from pathlib import Path
 
 from opentelemetry.context import Context
 from opentelemetry.trace import Span, Tracer
 
 from guided_contract.errors import ErrorCode, GuidedError
 from guided_contract.wire import Kind, Prepare, Prepared
-from guided_sidecar.grammar import artifacts
 from guided_sidecar.grammar.capacity import Capacity
 from guided_sidecar.grammar.pool.pool import Pool
 from guided_sidecar.grammar.prepare.jobs import job_of, load_of
@@ -44,21 +42,17 @@ class Preparer:
         self, settings: Settings, capacity: Capacity, pool: Pool, load_barrier: LoadBarrier, tracer: Tracer
     ) -> None:
         self._pod = settings.pod
-        # Half of the folder: what is being compiled is written before it is counted.
-        room_bytes = artifacts.room_bytes(Path(settings.pod.run_dir)) // 2
-        self._artifact_bytes = capacity.artifact_bytes(min(settings.artifact_bytes, room_bytes))
+        self._room_bytes = capacity.room_bytes(settings.room_bytes)
         self._capacity = capacity
         self._pool = pool
         self._load_barrier = load_barrier
         self._tracer = tracer
-        self._known = Known(settings, self._artifact_bytes, pool, load_barrier, tracer)
-        self._held = 0  # leases of the service's own, by `hold`
+        self._known = Known(settings, self._room_bytes, pool, load_barrier, tracer)
 
     @property
     def state(self) -> KnownState:
         """What is kept, and what became of all that was asked for."""
-        known = self._known.state
-        return dataclasses.replace(known, leases=known.leases - self._held)
+        return self._known.state
 
     async def prepare(
         self, request: Prepare, loaded: Callable[[Prepared], None] = lambda _prepared: None
@@ -78,24 +72,14 @@ class Preparer:
         return _prepared(request, grammar.key, done)
 
     async def hold(self, kind: Kind, spec: str) -> Grammar:
-        """Prepare a grammar that stays until `let_go`; the deadline is the compile's, not the ranks'."""
+        """Prepare a grammar that stays until `release`; the deadline is the compile's, not the ranks'."""
         timeout_s = self._pod.guided_decoding.compile.timeout_s
         request = Prepare(id=0, kind=kind, spec=spec, timeout_s=timeout_s)
         async with self._waiter(request, spans.NEVER) as waiter:  # nobody's request
             grammar = await self._proven(waiter)
-            self._held += 1
             waiter.limit.reschedule(None)
-            try:
-                await self._load(waiter, grammar)
-            except BaseException:
-                self._held -= 1
-                raise
+            await self._load(waiter, grammar)
         return grammar
-
-    def let_go(self, key: str) -> None:
-        """End what `hold` began."""
-        self._held -= 1
-        self.release(key)
 
     def found_slow(self, key: str) -> None:
         """Refuse a grammar for a while that took a rank too long for one token; a key may be unknown here."""
@@ -135,7 +119,7 @@ class Preparer:
         facts = await self._pool.facts()
         self._load_barrier.check(facts.tokenizer)
         most_bytes = self._pod.guided_decoding.compile.memory_bytes
-        memory_bytes = self._capacity.compile_bytes(most_bytes, self._artifact_bytes, facts.resident_bytes)
+        memory_bytes = self._capacity.compile_bytes(most_bytes, self._room_bytes, facts.resident_bytes)
         waiter.job = job = job_of(waiter.request, self._pod, facts, memory_bytes)
         waiter.cache = "refused"
         self._known.refusals.check(job.key)
@@ -180,7 +164,7 @@ class Preparer:
         except BaseException as error:
             self.release(grammar.key)
             if isinstance(error, GuidedError) and error.code is ErrorCode.GRAMMAR_LOAD_FAILED:
-                self._known.drop(grammar)  # perhaps its artefact is damaged: the next request compiles it
+                self._known.drop(grammar)  # the next request compiles it
             raise
         return done
 
