@@ -51,14 +51,13 @@ class RankStatus(Struct, frozen=True, kw_only=True):
 
 
 class GrammarStatus(Struct, frozen=True, kw_only=True):
-    """A named grammar; `reason` says why it is not Ready, `compile_millis` is of the text in service.
+    """A named grammar; `reason` says why it is not Ready.
 
     Stale: an older text is in service than the one asked for. Failed: refused, and there is no older one.
     """
 
     name: str
     state: Literal["Pending", "Ready", "Stale", "Failed"]
-    compile_millis: Count = 0
     reason: str = ""
 
 
@@ -86,16 +85,12 @@ class ProcessorStatus(Struct, frozen=True, kw_only=True):
 
 
 class DraftsStatus(Struct, frozen=True, kw_only=True):
-    """Draft tokens of guided sequences: proposed, accepted, and those not allowed, or after one that was not.
+    """With numTokens Auto, how many draft tokens a sequence gets.
 
-    They are summed over all ranks since the grammar service started. With numTokens Auto, `chosen` is the
-    number of draft tokens a sequence that the engine core chose last; None: not known, or it is fixed. `off`
-    is why it chooses no more, or never did; empty if it does.
+    `chosen` is the number that the engine core chose last; None: not known, or it is fixed. `off` is why it
+    chooses no more, or never did; empty if it does.
     """
 
-    proposed: Count = 0
-    accepted: Count = 0
-    forbidden: Count = 0
     chosen: Count | None = None
     off: str = ""
 

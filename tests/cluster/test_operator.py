@@ -129,7 +129,7 @@ def test_named_grammars_are_followed_and_restart_nothing(
 
     texts(one="a+")
     eventually(lambda: mounted() == {"one.Regex": "a+"}, what="the text is mounted")
-    kubelet.say(grammars=[status.GrammarStatus(name="one", state="Ready", compile_millis=7)])
+    kubelet.say(grammars=[status.GrammarStatus(name="one", state="Ready")])
     kubelet.ready = True
     await_condition(api_server, namespace, "Ready", "True")
     await_condition(api_server, namespace, "GuidedDecoding", "True", "Active")

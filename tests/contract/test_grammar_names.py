@@ -88,7 +88,6 @@ async def test_a_pod_is_not_ready_before_its_named_grammars_are(sidecar: Sidecar
         async with Rank.connected(sidecar.pod, 0) as first, Rank.connected(sidecar.pod, 1):
             await until(lambda: is_ready(sidecar, "card") and is_ready(sidecar, "code"), 60)
             assert len(first.loads) == 2
-        assert seen(sidecar)["card"].compile_millis >= 0
         assert page(sidecar).grammars[0].name == "card"
     finally:
         for client in others:

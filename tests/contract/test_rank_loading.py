@@ -1,6 +1,5 @@
 """Loading grammars on a rank, and a rank's signs of life."""
 
-import hashlib
 import os
 import random
 from pathlib import Path
@@ -14,6 +13,7 @@ from guided_contract.heartbeat import Heartbeats, core_slot, now_ns
 from guided_contract.wire import Load, Unload
 from guided_engine.heartbeats import Pulse
 from guided_engine.ranks.loaded_grammars import LoadedGrammars, LoadError
+from guided_grammar.backend import BackendError
 from guided_grammar.masks import words as mask_words
 from guided_grammar.registry import Backends
 from guided_grammar.xgrammar.backend import XGrammarBackend
@@ -21,9 +21,6 @@ from guided_sidecar.grammar.compile import vocabulary
 from guided_sidecar.grammar.compile.vocabulary import Vocabulary
 from support import grammars
 from support.engine import wait_until
-
-CONTENT = b"compiled"
-SHA256 = hashlib.sha256(CONTENT).hexdigest()
 
 
 @pytest.fixture(scope="module")
@@ -55,6 +52,13 @@ class TestPrototypes:
             token = words.tokens.index(b"a")
             assert first.accept([token])
             assert second.accept([token])  # each has its own state
+
+    def test_what_would_fill_a_rank_is_not_compiled_there(
+        self, words: Vocabulary, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("guided_grammar.xgrammar.backend._MOST_BYTES", 1 << 10)
+        with pytest.raises(BackendError, match="the limit is"):
+            Backends(words)["xgrammar"].compile("regex", "(ab|cd){1,40}")
 
     @pytest.mark.parametrize("name", ["json", "json_object", "regex", "choice", "EBNF"])
     def test_what_is_compiled_again_is_what_the_worker_compiled(self, words: Vocabulary, name: str) -> None:

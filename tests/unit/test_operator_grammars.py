@@ -117,7 +117,7 @@ class TestReport:
         pods = [pod(name, revision_of(raw)) for name in "xy"]
         seen_so = serving(*pods, raw=raw)
         observed = dataclasses.replace(seen_so.observed, sources={"texts": {"a": "1", "b": "2"}})
-        good = [GrammarStatus(name=name, state="Ready", compile_millis=4) for name in "ab"]
+        good = [GrammarStatus(name=name, state="Ready") for name in "ab"]
         stale = GrammarStatus(name="b", state="Stale", reason="Unclosed")
         bad = [stale, GrammarStatus(name="nobody-s", state="Failed")]
         told = {

@@ -76,7 +76,6 @@ def drawn_page(chance: random.Random, words: str) -> PodStatus:
             status.GrammarStatus(
                 name=name,
                 state=chance.choice(("Ready", "Pending", "Stale", "Failed")),
-                compile_millis=(1 << 63) - 1,
                 reason=words,
             )
             for name in GRAMMARS

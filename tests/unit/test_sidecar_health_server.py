@@ -26,7 +26,6 @@ from guided_sidecar.settings import Settings
 from guided_sidecar.socket.snapshot import ServiceSnapshot
 from guided_sidecar.telemetry.metrics import SidecarMetrics
 from support.collectors import eventually
-from support.monitored import decode
 
 HELLOS = (
     Hello(role="launcher", pid=1, boot="b", versions={"vllm": "0.32.0"}),
@@ -215,14 +214,6 @@ async def test_metrics_tell_what_health_and_records_say(pod: Pod) -> None:
         'guidedmodel_guided_probe{state="Passed"} 0.0',
     ):
         assert line in lines
-
-
-async def test_the_page_tells_of_drafts_as_all_ranks_counted_them(pod: Pod) -> None:
-    for rank in range(2):
-        pod.metrics.take(decode(rank=rank))
-
-    wanted = status.DraftsStatus(proposed=160, accepted=120, forbidden=16)
-    await pod.status_when(lambda page: page.drafts == wanted)
 
 
 async def test_the_page_tells_how_the_engine_speculates_and_with_how_many_tokens_now(pod: Pod) -> None:

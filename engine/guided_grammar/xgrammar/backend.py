@@ -26,6 +26,7 @@ _QUICK_S: Final = 0.2  # of CPU time: beyond, the cache holds parts that a rank 
 # again, and loses bytes that are no text; and escapes swallow letters that could be their digits: of "ß" and
 # "e" it makes U+0DFE.
 _UNCACHED: Final = "uncached:"
+_MOST_BYTES: Final = 64 << 20  # of one compiled grammar, which each rank holds in the engine's container
 # Neither plain text, nor an escape that stays one character or a class of letters and digits.
 _ODD: Final = re.compile(r"[^\t\n\r -~]|\\(?![dDwWntr])[A-Za-z0-9]")
 _CACHE_BYTES: Final = 64 << 20
@@ -55,13 +56,17 @@ class XGrammarBackend:
         """Compile one grammar; see Backend."""
         begin_s = time.process_time()
         try:
-            return self.load(self._source(kind, spec))
+            made = self.load(self._source(kind, spec))
         except MemoryError:
             raise
         except Exception as error:  # whatever a library trips over in a client's text
             raise BackendError(one_line(error)) from error
         finally:
             self.is_worn |= time.process_time() - begin_s > _QUICK_S
+        if made.memory_bytes > _MOST_BYTES:
+            held = made.memory_bytes >> 20
+            raise BackendError(f"compiled it has {held} MiB; the limit is {_MOST_BYTES >> 20}")
+        return made
 
     def load(self, source: str) -> "XGrammarGrammar":
         """Compile what a worker compiled; see Backend."""

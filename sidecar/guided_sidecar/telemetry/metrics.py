@@ -7,7 +7,6 @@ import collections
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-import msgspec
 import prometheus_client
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
@@ -195,16 +194,9 @@ class SidecarMetrics:
         self._fill_max.labels(str(rank)).observe(record.fill_max_ns / 1e9)
         for count in DECODE_COUNTS:
             self._count(count.metric, rank, by=count.of(record))
-        if record.takes_drafts:  # those that a processor took none of say nothing of who made them
-            self.drafts = msgspec.structs.replace(
-                self.drafts,
-                proposed=self.drafts.proposed + record.drafts_proposed,
-                accepted=self.drafts.accepted + record.drafts_accepted,
-                forbidden=self.drafts.forbidden + record.drafts_forbidden,
-            )
 
     def _take_draft_tokens(self, record: DraftTokens) -> None:
-        self.drafts = msgspec.structs.replace(self.drafts, chosen=record.chosen, off=record.why)
+        self.drafts = DraftsStatus(chosen=record.chosen, off=record.why)
         if record.chosen is None:
             self._draft_tokens.clear()
         else:

@@ -34,7 +34,6 @@ class _Grammar:
     wanted: NamedText
     serving: NamedText | None = None
     key: str = ""  # of `serving`
-    took_ns: int = 0
     error: GuidedError | None = None
     task: asyncio.Task[None] | None = None
 
@@ -47,7 +46,7 @@ class _Grammar:
         else:
             state = "Ready" if error is None else "Stale"
         reason = "" if error is None else error.message
-        return GrammarStatus(name=name, state=state, compile_millis=round(self.took_ns / 1e6), reason=reason)
+        return GrammarStatus(name=name, state=state, reason=reason)
 
 
 class NamedGrammars:
@@ -160,7 +159,6 @@ class NamedGrammars:
                 if grammar.serving is not None:
                     self._holder.release(grammar.key)
                 grammar.serving, grammar.key = wanted, held.key
-                grammar.took_ns = held.proven.compile_ns + held.proven.proof_ns
                 self._awaited.discard(name)
         grammar.error = None
 
