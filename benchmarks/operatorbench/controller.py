@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from devtools.process import Process, tail
 
-from guided_operator.builders import cluster_site
+from guided_operator.builders import Site
 from guided_operator.kube.key import Key
 from guided_operator.reconcile.observe import Observed
 from guided_operator.reconcile.plan import plan
@@ -45,7 +45,7 @@ def children() -> list[dict[str, Any]]:
     key = Key("any", "any")
     resource = model(key.namespace, key.name)
     resource["metadata"] |= {"uid": "any", "generation": 1}
-    planned = plan(Observed(key, resource), cluster_site(_PLUGIN_IMAGE))
+    planned = plan(Observed(key, resource), Site(_PLUGIN_IMAGE))
     assert not planned.problems, planned.problems
     return list(planned.children)
 

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from guided_contract.tasks import live
 from guided_operator import health
-from guided_operator.builders.pod_paths import USER_ID, cluster_site
+from guided_operator.builders.pod_paths import USER_ID, Site
 from guided_operator.kube import kinds
 from guided_operator.kube.api_errors import ApiError
 from guided_operator.kube.apiserver import ApiServer
@@ -116,9 +116,9 @@ def assemble(settings: OperatorSettings, api: ApiServer, metrics: OperatorMetric
         api=led,
         observer=observer,
         applier=applier,
-        site=cluster_site(
+        site=Site(
             settings.plugin_image,
-            settings.namespace,
+            operator_namespace=settings.namespace,
             user_id=USER_ID if settings.user_ids == "Fixed" else None,
             hub_endpoint=settings.hub_endpoint,
             plugin_pull_policy=settings.plugin_pull_policy,

@@ -8,7 +8,7 @@ import pytest
 from devtools import golang
 
 from guided_operator.api import parse
-from guided_operator.builders import cluster_site, render
+from guided_operator.builders import Site, render
 from guided_operator.kube.diff import differences
 from support.cluster import Cluster
 from support.manifests import changed, minimal
@@ -75,7 +75,7 @@ def server(api_server: Cluster) -> Iterator[Cluster]:
 def deployment(fields: dict[str, Any], namespace: str) -> dict[str, Any]:
     wanted = changed(minimal(), **fields)
     wanted["metadata"]["namespace"] = namespace
-    made = render(parse(wanted), cluster_site("guidedmodel:1")).manifests()
+    made = render(parse(wanted), Site("guidedmodel:1")).manifests()
     return next(child for child in made if child["kind"] == "Deployment")
 
 

@@ -10,7 +10,7 @@ import pytest
 from guided_operator.api import ManifestError, parse
 from guided_operator.api.crd import CRD_NAME, custom_resource_definition, main, root_schema, rules_of
 from guided_operator.api.quantity import amount, canonical
-from guided_operator.builders import cluster_site, render
+from guided_operator.builders import Site, render
 from guided_operator.cli.rules import broken_rules
 from guided_operator.kube.diff import differences
 from guided_operator.kube.kinds import model_path
@@ -588,7 +588,7 @@ def test_children_are_taken_and_come_back_as_they_were_sent(server: Cluster, sam
         # Without the uid of a dry run: the garbage collector takes what an owner that never was seems to own.
         metadata = gm.metadata.model_copy(update={"namespace": namespace, "uid": ""})
         moved = gm.model_copy(update={"metadata": metadata})
-        children = render(moved, cluster_site("guidedmodel:1")).manifests()
+        children = render(moved, Site("guidedmodel:1")).manifests()
         for child in children:
             server.apply(child)
         for child in children:
@@ -599,7 +599,7 @@ def test_children_are_taken_and_come_back_as_they_were_sent(server: Cluster, sam
 @pytest.mark.parametrize("sample", SAMPLES, ids=lambda path: path.stem)
 def test_pod_is_admitted_under_the_restricted_standard(server: Cluster, sample: Path) -> None:
     gm = parse(json.loads(_as_json(server, sample)))
-    template = render(gm, cluster_site("guidedmodel:1")).pods
+    template = render(gm, Site("guidedmodel:1")).pods
     spec = template["spec"] | {"serviceAccountName": "own"}
     spec.pop("runtimeClassName", None)  # the server has no such class
     with server.namespace(f"restricted-{sample.stem}") as namespace:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
 from guided_operator.api import parse
-from guided_operator.builders import cluster_site, render
+from guided_operator.builders import Site, render
 from guided_operator.kube.diff import differences
 from support.cluster import Cluster, KubectlError
 from support.drawn import FIELDS
@@ -18,7 +18,7 @@ from support.operator_process import install_crd
 
 pytestmark = pytest.mark.cluster
 
-SITE = cluster_site("guidedmodel:1")
+SITE = Site("guidedmodel:1")
 COUNT = 80
 
 

@@ -17,7 +17,7 @@ from kubernetes.aio.config import kube_config
 
 from guided_contract import names
 from guided_operator.api import ManifestError, parse
-from guided_operator.builders import cluster_site
+from guided_operator.builders import Site
 from guided_operator.kube import kinds
 from guided_operator.kube.api_errors import ObjectInvalid, ObjectNotFound
 from guided_operator.kube.apiserver import ApiServer
@@ -209,7 +209,7 @@ class World:
         observed = Observed(
             key=key, model=await self._api.read(path), children=children, absent=frozenset(absent)
         )
-        wanted = plan(observed, cluster_site("registry.test/guidedmodel:1"))
+        wanted = plan(observed, Site("registry.test/guidedmodel:1"))
         outcome = await Applier(self._api, lambda *_: None).apply(observed, wanted)
         assert outcome.faults == ()
         told = Situation(observed, wanted, outcome)

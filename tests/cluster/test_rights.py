@@ -9,7 +9,7 @@ import pytest
 
 from guided_contract import names
 from guided_operator.api import parse
-from guided_operator.builders import cluster_site, render
+from guided_operator.builders import Site, render
 from guided_operator.builders.workload import workload
 from support.audit import OPERATOR
 from support.cluster import Cluster, KubectlError
@@ -54,7 +54,7 @@ def config_map(namespace: str = HERE, **metadata: Any) -> Object:
 
 def deployment(namespace: str = HERE) -> Object:
     gm = parse(changed(minimal(), engine__accelerator={"type": "None"}))
-    made = workload(gm, render(gm, cluster_site("guidedmodel:1")).pods, 0)
+    made = workload(gm, render(gm, Site("guidedmodel:1")).pods, 0)
     made["metadata"] |= {"namespace": namespace, "labels": LABELS, "ownerReferences": [OWNER]}
     return made
 
@@ -203,7 +203,7 @@ def around() -> dict[str, Object]:
         "networkPolicy": {"allowFrom": [{"podLabels": {"a": "b"}}]},
     }
     raw = changed(minimal(), engine__accelerator={"type": "None"}, **fields)
-    made = render(parse(raw), cluster_site("guidedmodel:1")).manifests()
+    made = render(parse(raw), Site("guidedmodel:1")).manifests()
     for each in made:
         each["metadata"] |= {"namespace": HERE, "ownerReferences": [OWNER]}
     return {each["kind"]: each for each in made}

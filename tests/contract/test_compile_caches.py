@@ -5,10 +5,10 @@ import os
 import subprocess
 import sys
 
-from guided_operator.builders import cluster_site, render
+from guided_operator.builders import Site, render
 from support.manifests import guided_model
 
-SITE = cluster_site("guidedmodel:1")
+SITE = Site("guidedmodel:1")
 ASK = """
 import json, torch._inductor.runtime.cache_dir_utils as inductor, triton, vllm.envs
 from vllm.utils import deep_gemm

@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from guided_contract import names
-from guided_operator.builders import cluster_site, manifest, pod_key, render
+from guided_operator.builders import Site, manifest, pod_key, render
 from guided_operator.cli.local.pod import containers
 from guided_operator.policy.installation_limits import Limits
 from guided_operator.policy.spec_checks import check
 from support.manifests import guided_model
 
-SITE = cluster_site("guidedmodel:1")
+SITE = Site("guidedmodel:1")
 # Names of variables that there are and are not, and what else the kubelet reads in a word.
 WORDS = st.lists(
     st.sampled_from(["$", "$$", "$(", ")", "(", "APP_A", "APP_B", "$(APP_A)", "$(HOME)", "x", "é", "\\"]),

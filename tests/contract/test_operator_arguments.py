@@ -14,7 +14,7 @@ from guided_engine.cpus import Cpus
 from guided_engine.launcher.command import plan
 from guided_operator.api import GuidedModel, ManifestError, load, parse
 from guided_operator.api.speculative import Speculative
-from guided_operator.builders import cluster_site, render
+from guided_operator.builders import Site, render
 from guided_operator.builders.configuration import pod_config
 from guided_operator.policy.arguments import REPOSITORIES, WITH_REPOSITORIES, repositories
 from guided_operator.policy.reserved_options import REFUSED, refusal
@@ -25,7 +25,7 @@ from support.manifests import changed, guided_model, minimal
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 SAMPLES = sorted(Path(__file__).parents[2].joinpath("manifests", "samples").glob("*.yaml"))
-SITE = cluster_site("guidedmodel:1")
+SITE = Site("guidedmodel:1")
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,7 @@ import dataclasses
 from typing import Any
 
 from guided_contract import names, status
-from guided_operator.builders import cluster_site
+from guided_operator.builders import Site
 from guided_operator.kube import kinds
 from guided_operator.kube.key import Key
 from guided_operator.kube.pod_view import PodView
@@ -17,7 +17,7 @@ from guided_operator.watch.sidecar_status import Page
 
 Object = dict[str, Any]
 UID = "uid-of-the-model"
-SITE = cluster_site("registry.test/guidedmodel:1")
+SITE = Site("registry.test/guidedmodel:1")
 
 
 def model(**spec: Any) -> Object:

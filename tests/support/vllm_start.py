@@ -10,10 +10,10 @@ from guided_contract import config
 from guided_engine.cpus import Cpus
 from guided_engine.launcher.command import EngineCommand, plan
 from guided_operator.api import GuidedModel
-from guided_operator.builders import cluster_site, render
+from guided_operator.builders import Site, render
 from support.manifests import guided_model
 
-SITE = cluster_site("guidedmodel:1")
+SITE = Site("guidedmodel:1")
 
 
 def tiny_model(**fields: Any) -> GuidedModel:

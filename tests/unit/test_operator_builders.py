@@ -8,10 +8,10 @@ import pytest
 
 from guided_contract import config
 from guided_operator.api import GuidedModel, load, words
-from guided_operator.builders import Site, cluster_site, pod_key, render, selector, url
+from guided_operator.builders import Site, pod_key, render, selector, url
 from support.manifests import guided_model
 
-SITE = cluster_site("guidedmodel:1")
+SITE = Site("guidedmodel:1")
 LOCAL = Site(
     plugin_image="none",
     python="/usr/bin/python",

@@ -7,10 +7,10 @@ import pytest
 
 from guided_contract import names
 from guided_operator.api import GuidedModel
-from guided_operator.builders import Site, cluster_site, pod_key, render
+from guided_operator.builders import Site, pod_key, render
 from support.manifests import guided_model
 
-SITE = cluster_site("guidedmodel:1")
+SITE = Site("guidedmodel:1")
 CLAIM = {"persistentVolumeClaim": {"claimName": "c"}}
 KEY = {"name": "secret", "key": "key"}
 
@@ -42,14 +42,14 @@ def test_engine_and_sidecar_get_token_and_key_and_the_plugin_neither() -> None:
 
 
 def test_mirror_of_the_hub_is_for_those_who_download() -> None:
-    site = cluster_site("guidedmodel:1", hub_endpoint="https://hub.example")
+    site = Site("guidedmodel:1", hub_endpoint="https://hub.example")
     online, offline = guided_model(model__uri="hf://o/n"), guided_model()
     assert '"https://hub.example"' in json.dumps(pod(online, site))
     assert "hub.example" not in json.dumps(pod(offline, site))
 
 
 def test_images_are_pulled_as_the_installation_says() -> None:
-    site = cluster_site("guidedmodel:1", plugin_pull_policy="Always", pull_secrets=("ours", "both"))
+    site = Site("guidedmodel:1", plugin_pull_policy="Always", pull_secrets=("ours", "both"))
     gm = guided_model(pod={"imagePullSecrets": [{"name": "own"}, {"name": "both"}]})
     found = pod(gm, site)
     assert [each["name"] for each in found["imagePullSecrets"]] == ["own", "both", "ours"]
@@ -183,7 +183,7 @@ def test_pods_of_one_revision_are_spread_where_nothing_else_is_said() -> None:
     ],
 )
 def test_user_ids(asked: dict[str, Any], platform: int | None, user: int | None, group: int | None) -> None:
-    spec = pod(guided_model(pod=asked), cluster_site("guidedmodel:1", user_id=platform))
+    spec = pod(guided_model(pod=asked), Site("guidedmodel:1", user_id=platform))
     context = spec["securityContext"]
     assert (context.get("runAsUser"), context.get("runAsGroup"), context.get("fsGroup")) == (
         user,

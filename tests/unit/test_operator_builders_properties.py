@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 
 from guided_operator.api import GuidedModel, parse
 from guided_operator.api.quantity import canonical
-from guided_operator.builders import cluster_site, pod_key, render
+from guided_operator.builders import Site, pod_key, render
 from support.drawn import FIELDS, MODELS
 from support.manifests import changed, minimal
 
 Object = dict[str, Any]
-SITE = cluster_site("guidedmodel:1")
+SITE = Site("guidedmodel:1")
 
 
 def rendered(gm: GuidedModel) -> list[dict[str, Any]]:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from guided_operator.api import GuidedModel
-from guided_operator.builders import cluster_site, render
+from guided_operator.builders import Site, render
 from support.manifests import guided_model
 
 CLAIMS = [
@@ -16,7 +16,7 @@ CPU = {"type": "None"}
 
 
 def pod(gm: GuidedModel) -> dict[str, Any]:
-    spec: dict[str, Any] = render(gm, cluster_site("guidedmodel:1")).pods["spec"]
+    spec: dict[str, Any] = render(gm, Site("guidedmodel:1")).pods["spec"]
     return spec
 
 

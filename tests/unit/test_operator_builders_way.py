@@ -7,7 +7,7 @@ import requests
 
 from guided_operator.api import GuidedModel
 from guided_operator.api.words import WAY_TO_THE_HUB
-from guided_operator.builders import cluster_site, render
+from guided_operator.builders import Site, render
 from support.manifests import guided_model
 
 CA = {"name": "ca", "configMap": {"name": "corp-ca"}}
@@ -19,7 +19,7 @@ BOTH = ("engine", "sidecar")
 
 
 def containers(gm: GuidedModel) -> dict[str, dict[str, Any]]:
-    spec = render(gm, cluster_site("guidedmodel:1")).pods["spec"]
+    spec = render(gm, Site("guidedmodel:1")).pods["spec"]
     return {each["name"]: each for each in (*spec["initContainers"], *spec["containers"])}
 
 

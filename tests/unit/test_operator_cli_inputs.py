@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from guided_operator.api import parse
-from guided_operator.builders import cluster_site, render
+from guided_operator.builders import Site, render
 from guided_operator.cli import main
 from guided_operator.policy.installation_limits import NO_LIMITS
 from guided_operator.policy.spec_checks import check
@@ -216,7 +216,7 @@ def test_render_prints_every_models_children_as_builders_make_them(tmp_path: Pat
     file = write(tmp_path / "m.yaml", grammars, minimal("b"), texts(**{"card.json": "{}"}))
     assert main(["render", "-f", file, "--plugin-image", "registry/plugin:1"]) == 0
     printed = list(yaml.safe_load_all(capsys.readouterr().out))
-    site = cluster_site("registry/plugin:1")
+    site = Site("registry/plugin:1")
     for model, sources in ((grammars, {"texts": {"card.json": "{}"}}), (minimal("b"), {})):
         for child in render(parse(model), site, sources).manifests():
             assert child in printed

@@ -11,11 +11,11 @@ from guided_contract import config
 from guided_operator.builders import render
 from guided_operator.builders.configuration import pod_config as made_for
 from guided_operator.builders.drain import END_S
-from guided_operator.builders.pod_paths import cluster_site
+from guided_operator.builders.pod_paths import Site
 from guided_operator.cli.local.site import local_site
 from support.manifests import guided_model
 
-SITE = cluster_site("registry/guidedmodel:1")
+SITE = Site("registry/guidedmodel:1")
 
 
 def pod(**spec: Any) -> dict[str, Any]:

@@ -4,7 +4,7 @@ import dataclasses
 from typing import Any
 
 from guided_contract import names
-from guided_operator.builders import cluster_site
+from guided_operator.builders import Site
 from guided_operator.kube import kinds
 from guided_operator.reconcile.plan import plan
 from guided_operator.reconcile.rollout import revision
@@ -57,7 +57,7 @@ def test_value_of_a_later_release_is_a_problem_and_no_crash() -> None:
 
 def test_new_release_applies_the_stored_template() -> None:
     observed = applied(seen())
-    newer = plan(observed, cluster_site("registry.test/guidedmodel:2"))
+    newer = plan(observed, Site("registry.test/guidedmodel:2"))
     assert child(newer.children, "Deployment") == child(planned(observed).children, "Deployment")
     assert child(newer.children, "ConfigMap") == child(planned(observed).children, "ConfigMap")
     assert newer.revision == planned(observed).revision
@@ -153,7 +153,7 @@ def test_rollback_keeps_the_revision_that_the_spec_asks_for() -> None:
 
 def test_restart_token_renders_anew() -> None:
     observed = applied(seen())
-    newer = cluster_site("registry.test/guidedmodel:2")
+    newer = Site("registry.test/guidedmodel:2")
     assert ":2" not in str(plan(observed, newer).children)
     restarted = plan(dataclasses.replace(observed, model=model(rollout={"restartToken": "1"})), newer)
     assert ":2" in str(child(restarted.children, "Deployment")["spec"]["template"])

@@ -10,7 +10,7 @@ from typing import Any
 from hypothesis import given, settings
 
 from guided_operator.api import GuidedModel
-from guided_operator.builders import cluster_site, render
+from guided_operator.builders import Site, render
 from support import drawn
 from support.manifests import guided_model
 
@@ -59,7 +59,7 @@ def _host_ports(container: Object) -> list[Object]:
 
 
 def pod(gm: GuidedModel, user_id: int | None) -> Object:
-    template = render(gm, cluster_site("guidedmodel:1", user_id=user_id)).pods
+    template = render(gm, Site("guidedmodel:1", user_id=user_id)).pods
     spec: Object = template["spec"]
     return admitted(spec)
 

@@ -8,13 +8,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from guided_contract import names
-from guided_operator.builders import Site, cluster_site
+from guided_operator.builders import Site
 from guided_operator.reconcile.plan import Plan, plan
 from guided_operator.reconcile.rollout.revision import HISTORY_LIMIT
 from support.observed import applied, model, pod, seen
 
 Object = dict[str, Any]
-RELEASES = [cluster_site(f"registry.test/guidedmodel:{number}") for number in (1, 2, 3)]
+RELEASES = [Site(f"registry.test/guidedmodel:{number}") for number in (1, 2, 3)]
 
 
 class History(RuleBasedStateMachine):

@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 
 from guided_contract import names
 from guided_operator.api import ManifestError, parse
-from guided_operator.builders import cluster_site, render
+from guided_operator.builders import Site, render
 from support.manifests import changed, minimal
 from support.worker_set_rules import AFTER_START, is_recreated, refusals
 
 Object = dict[str, Any]
-SITE = cluster_site("guidedmodel:1")
+SITE = Site("guidedmodel:1")
 KUEUE = "kueue.x-k8s.io/queue-name"
 PERCENT = st.sampled_from(["0%", "1%", "20%", "25%", "33%", "50%", "99%", "100%"])
 ROLLOUTS = st.fixed_dictionaries(

@@ -5,7 +5,7 @@ from guided_operator.builders.configuration import config_file, pod_config
 from guided_operator.builders.grammars import Sources
 from guided_operator.builders.labels import leader_selector, selector
 from guided_operator.builders.objects import manifest
-from guided_operator.builders.pod_paths import PLUGIN_SOURCE, Site, cluster_site
+from guided_operator.builders.pod_paths import PLUGIN_SOURCE, Site
 from guided_operator.builders.revision_key import kept_spec, pod_key, with_kept_spec
 from guided_operator.builders.workload import (
     is_grouped,
@@ -20,7 +20,6 @@ __all__ = [
     "Children",
     "Site",
     "Sources",
-    "cluster_site",
     "config_file",
     "config_map",
     "is_grouped",

@@ -1,7 +1,7 @@
 """Where a pod's containers run: in a pod of a cluster, or as processes of a laptop."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Final
 
 from guided_contract.config import PortsConfig
@@ -16,7 +16,7 @@ def _claim_folder(claim: str) -> str:
     return f"{MODELS_DIR}/{claim}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Site:
     """Paths and addresses as the containers see them. The defaults are those of a pod.
 
@@ -66,6 +66,7 @@ class Site:
     """
 
     plugin_image: str
+    _: KW_ONLY
     plugin_pull_policy: str = ""
     pull_secrets: tuple[str, ...] = ()
     operator_namespace: str = "guidedmodel-system"
@@ -85,26 +86,3 @@ class Site:
     user_id: int | None = USER_ID
     hub_endpoint: str = ""
     otlp_endpoint: str | None = None
-
-
-def cluster_site(  # noqa: PLR0913 - what differs between clusters
-    plugin_image: str,
-    operator_namespace: str = "guidedmodel-system",
-    *,
-    user_id: int | None = USER_ID,
-    hub_endpoint: str = "",
-    plugin_pull_policy: str = "",
-    pull_secrets: tuple[str, ...] = (),
-) -> Site:
-    """Return the site of every pod of a cluster. All other fields of Site are the same in every cluster.
-
-    See Site for the parameters.
-    """
-    return Site(
-        plugin_image=plugin_image,
-        operator_namespace=operator_namespace,
-        user_id=user_id,
-        hub_endpoint=hub_endpoint,
-        plugin_pull_policy=plugin_pull_policy,
-        pull_secrets=pull_secrets,
-    )

@@ -7,7 +7,7 @@ import click
 import yaml
 
 from guided_operator.api import GuidedModel
-from guided_operator.builders import Site, Sources, cluster_site
+from guided_operator.builders import Site, Sources
 from guided_operator.cli.inputs import gather
 from guided_operator.cli.validate import faults
 from guided_operator.kube.key import Key
@@ -23,7 +23,7 @@ def main(files: Sequence[str], plugin_image: str) -> int:
         for fault in found:
             click.echo(fault, err=True)
         return 2
-    site = cluster_site(plugin_image)
+    site = Site(plugin_image)
     for _, model in inputs.models:
         children = rendered(model, site, inputs.sources(model))
         click.echo(yaml.safe_dump_all(children, sort_keys=False, explicit_start=True), nl=False)
