@@ -101,8 +101,8 @@ def is_fine(text: bytes, least: int = 0) -> bool:
 
 
 @pytest.fixture(scope="module", params=["tiny", "awkward"])
-def words(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Words:
-    return Words.of(request.param, tmp_path_factory.mktemp("grammars"))
+def words(request: pytest.FixtureRequest) -> Words:
+    return Words.of(request.param)
 
 
 @pytest.mark.parametrize("backend", ["xgrammar", "guidance"])

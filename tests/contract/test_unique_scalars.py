@@ -29,8 +29,8 @@ ITEMS: dict[str, Any] = {
 
 
 @pytest.fixture(scope="module", params=["tiny", "awkward"])
-def words(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Words:
-    return Words.of(request.param, tmp_path_factory.mktemp("grammars"))
+def words(request: pytest.FixtureRequest) -> Words:
+    return Words.of(request.param)
 
 
 _STRUCTURE = re.compile(rb'"(?:[^"\\]|\\.)*"|[]["{}]', re.DOTALL)

@@ -40,10 +40,13 @@ def configure(level: str, form: LogFormat) -> None:
 
 
 def _without_kopfs_inside(record: logging.LogRecord) -> bool:
-    """Pass everything; of what the API server refused to kopf, the words and no traces of kopf's tasks."""
+    """Pass everything; of what the API server refused to kopf, the words and no traces of kopf's tasks.
+
+    Of its watches that are cut off as the process ends, nothing.
+    """
     if record.name.startswith("kopf"):
         record.exc_info = None
-    return True
+    return not (record.name == "asyncio" and "closing of asynchronous generator" in record.getMessage())
 
 
 class TextFormatter(logging.Formatter):

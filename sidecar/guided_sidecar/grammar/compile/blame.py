@@ -33,6 +33,7 @@ _MEANT: Final = {
 # Each library's words for a schema that nothing meets, and for what it does not do.
 _EMPTY: Final = ("nsatisfiable", "must not be empty")
 _LIMIT: Final = ("support", "Unimplemented", "ignored")
+_WIDE: Final = frozenset(["anyOf", "enum", "patternProperties", "properties"])
 _WORD: Final = re.compile(r"[A-Za-z$]+")
 
 
@@ -120,6 +121,27 @@ class Refusals:
         except BackendError:
             return True
         return False
+
+
+def proven(grammar: Grammar, code: ErrorCode, message: str, path: str | None) -> GuidedError:
+    """Return the refusal of what a walk of the proof found, at the keyword that it is about."""
+    path = path or ("$" if grammar.schemas else None)
+    if path == "$" and heard.MANY in message:
+        path = _widest(grammar)
+        message = f"{path}: {message}"
+    return GuidedError(code, message, path=path)
+
+
+def _widest(grammar: Grammar) -> str:
+    """Return the path of the keyword that gives the most alternatives in a grammar's schemas."""
+    found = [
+        (len(value), made.at(place.at(keyword)))
+        for made in grammar.schemas
+        for place in subschemas.places(made.schema)
+        for keyword, value in place.schema.items()
+        if keyword in _WIDE
+    ]
+    return max(found, default=(0, "$"))[1]
 
 
 def _path(made: Form, said: str) -> str:

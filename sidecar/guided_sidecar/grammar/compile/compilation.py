@@ -127,8 +127,7 @@ class Compiler:
         code = "" if fault is None else fault.code.value
         self.proofs.append(Proof(compiled.backend, start_ns, time.time_ns(), code, texts))
         if fault is not None:
-            path = fault.path or ("$" if grammar.schemas else None)
-            raise GuidedError(fault.code, fault.message, path=path)
+            raise blame.proven(grammar, fault.code, fault.message, fault.path)
         return msgspec.structs.replace(done, proof_ns=time.perf_counter_ns() - began_ns)
 
     def _usable(self) -> Iterator[GrammarBackend]:

@@ -27,7 +27,7 @@ _MOST_CHARACTERS: Final = 200
 _OF_LATER: Final = (DeprecationWarning, FutureWarning, ImportWarning, ResourceWarning)
 _BEGIN: Final = 60  # characters of a longer message; its end tells more
 _LOOKAROUND: Final = "lookaround, word boundaries and anchors of lines are not supported"
-_MANY: Final = (
+MANY: Final = (
     "more alternatives are open at one place of a text than are followed: require the names that always "
     "come, or split it into parts of their own"
 )
@@ -41,7 +41,7 @@ _PLAIN: Final = tuple(
         (r"Unable to determine if regex is empty: .*", "its patterns and lengths together are too large"),
         (r"too many digits: \d+", "a number in it has too many digits"),
         (r"regex parse error: .*\^ error: ", ""),
-        (r"(?:Parser Error: )?(?:Current row has \d+ items|Too many items).*", _MANY),
+        (r"(?:Parser Error: )?(?:Current row has \d+ items|Too many items).*", MANY),
         (
             r"panic: assertion failed: grammar\.symbols\.len.*",
             "it has more than 65,000 parts; maxItems counts",
