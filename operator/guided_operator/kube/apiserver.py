@@ -176,7 +176,11 @@ class ApiServer:
             if 200 <= response.status < 300:
                 bounded = await json_text.bounded_beside(data)
                 is_large = len(bounded) >= json_text.LARGE_BYTES
-                return await asyncio.to_thread(msgspec.json.decode, bounded) if is_large else msgspec.json.decode(bounded)
+                return (
+                    await asyncio.to_thread(msgspec.json.decode, bounded)
+                    if is_large
+                    else msgspec.json.decode(bounded)
+                )
         raise error_of(response.status, data, response.headers.get("Retry-After"))
 
 

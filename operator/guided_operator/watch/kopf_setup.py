@@ -205,7 +205,9 @@ class _Response(aiohttp.ClientResponse):
         if answer.kind == "Status":
             raise aiohttp.ClientPayloadError("list again")
         items = [
-            _item(text) if len(text := bytes(each)) < json_text.LARGE_BYTES else await asyncio.to_thread(_item, text)
+            _item(text)
+            if len(text := bytes(each)) < json_text.LARGE_BYTES
+            else await asyncio.to_thread(_item, text)
             for each in answer.items or ()
         ]
         if informer := self.informers.get(self.url.path):
