@@ -1,8 +1,12 @@
 """Objects that a tenant made to be dear or impossible to read: the others of their list or watch go on."""
 
+import asyncio
+import contextlib
 import json
 import random
+import time
 import tracemalloc
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +18,7 @@ from guided_operator.api import parse
 from guided_operator.api.logits_processors import LEFT_OUT, MAX_PARAMS_DEPTH
 from guided_operator.cli.command_line import main
 from guided_operator.kube import json_text, kinds
+from guided_operator.kube.api_errors import ObjectInvalid
 from guided_operator.kube.key import Key
 from guided_operator.kube.kinds import Kind
 from guided_operator.policy.spec_checks import check
@@ -142,6 +147,52 @@ async def test_models_that_are_large_when_parsed_take_no_memory() -> None:
     finally:
         tracemalloc.stop()
     assert peak - before < 80 * MIB  # some copies of a page as text, and a model as it is parsed
+
+
+@contextlib.asynccontextmanager
+async def stands() -> AsyncIterator[list[float]]:
+    """Tell for how long nothing else got its turn, in seconds of this thread's own work."""
+    found = [0.0]
+
+    async def look() -> None:
+        while True:
+            before_s = time.thread_time()
+            await asyncio.sleep(0.02)
+            found.append(time.thread_time() - before_s)
+
+    task = asyncio.create_task(look())
+    try:
+        yield found
+    finally:
+        task.cancel()
+
+
+LISTS = f"[{'[],' * 390_000}[]]"  # 1.2 MB, as many lists as an object may have
+TOWERS = f"[{(90 * '[' + 90 * ']' + ',') * 6500}[]]"
+
+
+@pytest.mark.parametrize("params", [LISTS, TOWERS], ids=["lists", "towers"])
+async def test_a_page_of_models_that_are_dear_to_parse_stops_nobody(params: str) -> None:
+    """Twenty took 20 s of the event loop, and a Lease is lost after ten."""
+    plane = Plane()
+    for number in range(6):
+        processor = {"name": "x", "factory": "a.b:C", "params": {"p": "@params"}}
+        one = item(f"m{number}", spec={"logitsProcessors": [processor]})
+        plane.listed.append(text_of(one, params=params))
+    async with stands() as found, watched(plane) as seen:
+        await until(lambda: len(seen.cache.models()) == 6, timeout_s=120)
+    assert max(found) < 1
+
+
+async def test_revisions_that_are_dear_to_parse_cost_their_own_model_alone() -> None:
+    """They are listed whole: thirty of a tenant's took a gigabyte and ten seconds."""
+    one = text_of(item("r", data={"template": "@data"}), data=LISTS)
+    plane = Plane(kinds.REVISION)
+    plane.answers = [(200, f'{{"items":[{",".join([one] * 6)}]}}')]
+    async with plane.served() as api, stands() as found:
+        with pytest.raises(ObjectInvalid, match="too large"):
+            await api.read(kinds.REVISION.path())
+    assert max(found) < 1
 
 
 def test_what_lies_too_deep_is_found_and_cut_in_any_text() -> None:

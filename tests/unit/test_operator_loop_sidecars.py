@@ -1,5 +1,7 @@
 """Reading sidecars: on change and now and then, bounded, and never believed blindly."""
 
+import asyncio
+import dataclasses
 import math
 import random
 from collections.abc import Awaitable, Callable, Mapping
@@ -10,7 +12,7 @@ from aiohttp import web
 from guided_contract import status
 from guided_operator.kube.key import Key
 from guided_operator.kube.pod_view import PodView
-from guided_operator.watch import sidecar_status
+from guided_operator.watch import page_fetch, sidecar_status
 from guided_operator.watch.page_fetch import PageError
 from guided_operator.watch.sidecar_status import Page, SidecarReader
 from support.observed import pod
@@ -169,3 +171,17 @@ async def test_a_page_that_was_read_is_not_cleaned_again_in_each_pass(
     await following.read(pod("a", "r"))
     monkeypatch.setattr(status, "_CONTROLS", None)
     assert (await following.read(pod("a", "r")))["uid-a"].status == status.PodStatus(ready=True)
+
+
+async def test_a_thousand_silent_pods_of_one_tenant_make_no_other_wait() -> None:
+    async def fetch(address: str) -> bytes:
+        await asyncio.sleep(page_fetch.TIMEOUT_S if address == "silent" else 0)
+        return PAGE
+
+    reader = SidecarReader(fetch, Clock())
+    silent = [pod(f"s{number}", "r", ip="silent") for number in range(1000)]
+    task = asyncio.create_task(reader.read(KEY, silent))
+    await asyncio.sleep(0)
+    async with asyncio.timeout(1):
+        await reader.read(Key("other", "m"), [dataclasses.replace(pod("a", "r"), namespace="other")])
+    task.cancel()

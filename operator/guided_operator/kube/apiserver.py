@@ -1,5 +1,6 @@
 """The operator's one way to the API server: four verbs over a transport of kubernetes.aio."""
 
+import asyncio
 import re
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
@@ -11,7 +12,7 @@ from kubernetes.aio.client import ApiClient
 from msgspec import MsgspecError
 
 from guided_operator.kube import json_text, transport
-from guided_operator.kube.api_errors import ServerUnavailable, error_of
+from guided_operator.kube.api_errors import ObjectInvalid, ServerUnavailable, error_of
 
 Object = dict[str, Any]
 PatchType = Literal["json", "merge", "apply"]
@@ -25,6 +26,9 @@ _CONTENT_TYPES: Final[Mapping[PatchType, str]] = {
     "apply": "application/apply-patch+yaml",
 }
 _CONNECT_TIMEOUT_S: Final = 5.0
+# Of an answer. All of a model's revisions have less, and a tenant may label as many as there is room for.
+_MOST_BYTES: Final = 16 << 20
+_MOST_CONTAINERS: Final = 1_000_000  # 64 bytes each
 _NOT_YAML: Final = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
 
 
@@ -168,11 +172,27 @@ class ApiServer:
                 allow_redirects=False,
                 server_hostname=self._client.configuration.tls_server_name,
             ) as response:
-                data = await response.read()
+                data = await _read(response)
             if 200 <= response.status < 300:
-                answer: Object = msgspec.json.decode(await json_text.bounded_beside(data))
-                return answer
+                bounded = await json_text.bounded_beside(data)
+                is_large = len(bounded) >= json_text.LARGE_BYTES
+                return (
+                    await asyncio.to_thread(msgspec.json.decode, bounded)
+                    if is_large
+                    else msgspec.json.decode(bounded)
+                )
         raise error_of(response.status, data, response.headers.get("Retry-After"))
+
+
+async def _read(response: aiohttp.ClientResponse) -> bytes:
+    """Return an answer; of one that no list of ours comes near, it is an error that it is too large."""
+    data, containers = bytearray(), 0
+    async for chunk in response.content.iter_any():
+        data += chunk
+        containers += chunk.count(b"[") + chunk.count(b"{")
+        if len(data) > _MOST_BYTES or containers > _MOST_CONTAINERS:
+            raise ObjectInvalid("the API server's answer is too large to be read")
+    return bytes(data)
 
 
 @contextmanager

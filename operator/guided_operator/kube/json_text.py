@@ -12,6 +12,7 @@ from typing import Final
 
 # The deepest that is read, spec.logitsProcessors[].params, ends at half of it, in a list and in a revision.
 MAX_DEPTH: Final = 100
+LARGE_BYTES: Final = 64 << 10  # parsed, a megabyte may take fifty, and most of a second
 # What replaces a value that was cut off. Nobody can know it, and so nobody can write it.
 _CUT_TEXT: Final = f'"{secrets.token_hex(16)}"'.encode()
 _STRUCTURE: Final = bytes.maketrans(b"{}", b"[]")
@@ -25,8 +26,10 @@ _OPENED: Final = b"[" * (MAX_DEPTH + 1)
 
 
 async def bounded_beside(text: bytes) -> bytes:
-    """Return a text without what lies too deep in it; that takes up to a second, in which others go on."""
-    return await asyncio.to_thread(cut, text) if is_too_deep(text) else text
+    """Return a text without what lies too deep in it; that takes some seconds, in which others go on."""
+    if len(text) < LARGE_BYTES:
+        return cut(text) if is_too_deep(text) else text
+    return await asyncio.to_thread(lambda: cut(text) if is_too_deep(text) else text)
 
 
 def is_too_deep(text: bytes) -> bool:

@@ -4,6 +4,7 @@ kopf hands each event over and does nothing else: a handler of raw events needs 
 stored in objects, nothing of theirs is read, and no fault of one kind's watch ends it.
 """
 
+import asyncio
 import contextvars
 import itertools
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
@@ -21,7 +22,6 @@ from guided_operator.watch.informers import Informer
 Object = dict[str, Any]
 # A page is in memory as a text, of up to 1.5 MiB an object, and its objects one after the other.
 _PAGE_OBJECTS: Final = 20
-_LARGE_BYTES: Final = 64 << 10  # parsed, a megabyte may take fifty
 # An answer that kopf takes for: the version is too old, list again.
 _GONE: Final = b'{"type":"ERROR","object":{"kind":"Status","code":410}}\n'
 _UNAVAILABLE: Final = 503
@@ -204,7 +204,12 @@ class _Response(aiohttp.ClientResponse):
             raise aiohttp.ClientPayloadError(f"no JSON: {error}") from error
         if answer.kind == "Status":
             raise aiohttp.ClientPayloadError("list again")
-        items = [_item(bytes(each)) for each in answer.items or ()]
+        items = [
+            _item(text)
+            if len(text := bytes(each)) < json_text.LARGE_BYTES
+            else await asyncio.to_thread(_item, text)
+            for each in answer.items or ()
+        ]
         if informer := self.informers.get(self.url.path):
             is_first, is_last = "continue" not in self.url.query, not answer.metadata.get("continue")
             version = int(answer.metadata["resourceVersion"])
@@ -231,7 +236,8 @@ class _Lines:
                 if line.startswith(b'{"type":"ERROR"') or not line.endswith(b"}\n"):
                     break
                 bounded = await json_text.bounded_beside(line)
-                yield bounded if len(bounded) < _LARGE_BYTES else _event(bounded)
+                is_large = len(bounded) >= json_text.LARGE_BYTES
+                yield await asyncio.to_thread(_event, bounded) if is_large else bounded
             else:
                 return
         except ValueError:  # a line that is too long, or none
@@ -247,7 +253,7 @@ class _Lines:
 def _item(text: bytes) -> Object:
     """Return an object, a large one without what makes it dear and nobody reads."""
     item: Object = msgspec.json.decode(text)
-    return item if len(text) < _LARGE_BYTES else thinned(item)
+    return item if len(text) < json_text.LARGE_BYTES else thinned(item)
 
 
 def _event(line: bytes) -> bytes:

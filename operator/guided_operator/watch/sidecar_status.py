@@ -7,6 +7,7 @@ changed, and each now and then. Who does not answer, or says much, makes nobody 
 import asyncio
 import math
 import random
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -18,7 +19,7 @@ from guided_operator.watch.page_fetch import PageError
 
 READY_PERIOD_S: Final = 180.0  # a ready pod's page changes seldom, and what matters changes its readiness
 STARTING_PERIOD_S: Final = 15.0  # until all is well, somebody is waiting to read why not
-_READS: Final = 64  # at a time; each may take page_fetch.TIMEOUT_S
+_READS: Final = 16  # at a time in a namespace; each may take page_fetch.TIMEOUT_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +63,7 @@ class SidecarReader:
         self._fetch = fetch
         self._clock = clock
         self._readings: dict[Key, dict[str, _Reading]] = {}
-        self._slots = asyncio.Semaphore(_READS)
+        self._slots = defaultdict[str, asyncio.Semaphore](lambda: asyncio.Semaphore(_READS))
 
     def pages(self, key: Key, pods: Iterable[PodView]) -> Mapping[str, Page]:
         """Return the status page of each running pod of a model, by the pod's uid."""
@@ -106,7 +107,7 @@ class SidecarReader:
     async def _read(self, pod: PodView, grammars: frozenset[str]) -> _Reading:
         data, error, is_well = b"", "", False
         try:
-            async with self._slots:
+            async with self._slots[pod.namespace]:
                 raw = await self._fetch(pod.ip)
             page = status.decode(raw)
             data, is_well = status.encode(page), pod.ready and _is_settled(page, grammars)
