@@ -467,11 +467,6 @@ class TestSequenceFailures:
         response = stage.client.post("/v1/completions", json=body)
         assert response.status_code == 422
         assert error_of(response)["code"] == "sequence_processor_failed"
-        while not isinstance(
-            failed := records.decode(stage.telemetry.recv(1 << 16)), records.ProcessorFailure
-        ):
-            pass  # other tests' requests
-        assert failed.processors == ["fails"]
         assert stage.record().error_code == "sequence_processor_failed"
 
     @pytest.mark.parametrize("route", ROUTES)
