@@ -1,9 +1,8 @@
 """The GuidedModel API, v1alpha1: what users write, what the operator reports, and the rules between."""
 
 from guided_operator.api.manifest import Manifest, ManifestError, load, parse, read
-from guided_operator.api.resource import API_VERSION, GuidedModel, Metadata
 from guided_operator.api.rule import Problem
-from guided_operator.api.spec import GuidedModelSpec
+from guided_operator.api.spec import API_VERSION, GuidedModel, GuidedModelSpec, Metadata
 from guided_operator.api.status import Condition, GuidedModelStatus
 
 __all__ = [
