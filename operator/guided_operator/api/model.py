@@ -1,7 +1,7 @@
 """What is served: `spec.model` and `spec.lora`, and how other weights are named."""
 
 import re
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final
 
 from pydantic import Field
 
@@ -30,7 +30,6 @@ Uri = Annotated[
         )
     ),
 ]
-Rank = Literal[1, 8, 16, 32, 64, 128, 256, 320, 512]  # what vLLM has kernels for
 
 
 class ModelSource(ApiModel):
@@ -76,26 +75,10 @@ class Adapter(ApiModel):
 class Lora(ApiModel):
     """LoRA adapters of the model."""
 
-    model_config = rules(
-        Rule(
-            "maxCached",
-            "must be at least maxActive",
-            "!has(self.maxCached) || !has(self.maxActive) || self.maxCached >= self.maxActive",
-        )
-    )
-
     adapters: Annotated[ByName[Adapter], Field(min_length=1, max_length=256)]
     """LoRA adapters; clients see each as a model of its own. All are loaded when the engine starts. From the
-    hub (hf://) an adapter is its repository's default branch: to pin one, serve it from a claim."""
-    max_rank: Rank = 16
-    """Maximum rank of an adapter, one of the ranks that vLLM has kernels for: 1, 8, 16, 32, 64, 128, 256, 320
-    or 512. Default: 16, as in vLLM; a larger value takes memory for every adapter."""
-    max_active: Annotated[int, Field(ge=1, le=256)] = 1
-    """Maximum number of different adapters in one batch; each takes device memory. Default: 1, as in vLLM;
-    requests for further adapters wait for a later step."""
-    max_cached: Annotated[int, Field(ge=1, le=1024)] | None = None
-    """Maximum number of adapters kept in CPU memory, at least maxActive; the others are read from disk again
-    when a request needs them. Default: maxActive, as in vLLM."""
+    hub (hf://) an adapter is its repository's default branch: to pin one, serve it from a claim. One of a
+    rank above 16 needs --max-lora-rank in engine.args."""
 
 
 def is_uri(text: str) -> bool:

@@ -115,7 +115,3 @@ class Pod(ApiModel):
     resource_claims: NamedParts = Field(default=[])
     """As in a pod: kubectl explain pod.spec.resourceClaims. The engine gets them beside its accelerators:
     network devices, or a channel between nodes. Default: none."""
-    dns_config: Part | None = None
-    """As in a pod: kubectl explain pod.spec.dnsConfig. Default: the cluster's."""
-    host_aliases: Parts = Field(default=[])
-    """As in a pod: kubectl explain pod.spec.hostAliases. Default: none."""

@@ -19,19 +19,6 @@ NumTokens = Annotated[
 ]
 
 
-class PromptLookup(ApiModel):
-    """Which repetitions NGram looks for."""
-
-    model_config = rules(
-        Rule("min", "must not exceed max", "(has(self.min) ? self.min : 2) <= (has(self.max) ? self.max : 5)")
-    )
-
-    min: Annotated[int, Field(ge=1, le=64)] = 2
-    """Minimum n-gram length to match. Default: 2."""
-    max: Annotated[int, Field(ge=1, le=64)] = 5
-    """Maximum n-gram length; the longest match is used. Default: 5."""
-
-
 class Speculative(ApiModel):
     """Speculative decoding: several tokens are proposed cheaply and verified in one step."""
 
@@ -51,15 +38,10 @@ class Speculative(ApiModel):
             "is not allowed with methods NGram and MTP, which need no draft model",
             f"self.method in {cel_list(_TAKES_DRAFT)} || !has(self.draftModel)",
         ),
-        Rule(
-            "promptLookup",
-            "is allowed with method NGram alone",
-            "self.method == 'NGram' || !has(self.promptLookup)",
-        ),
     )
 
     method: Literal["NGram", "DraftModel", "Eagle3", "MTP", "DSpark", "DFlash"]
-    """How draft tokens are proposed. NGram: by repetitions in prompt and output. DraftModel: by a smaller
+    """How draft tokens are proposed. NGram: by repetitions of 2 to 5 tokens in prompt and output. DraftModel: by a smaller
     model. Eagle3, DSpark, DFlash: by a head, given as draftModel (DSpark without one: the model's own). MTP:
     by the model's own prediction layers."""
     num_tokens: NumTokens
@@ -71,8 +53,6 @@ class Speculative(ApiModel):
     draft_model: ModelSource | None = None
     """The draft model, which has the same tokenizer, or the head. Required for DraftModel, Eagle3 and DFlash,
     not allowed for NGram and MTP. Default: none."""
-    prompt_lookup: PromptLookup | None = None
-    """Which repetitions NGram looks for. Only with method NGram. Default: of 2 to 5 tokens."""
     draft_sampling: Literal["Greedy", "Probabilistic"] = "Greedy"
     """Which token a draft model or head proposes. Greedy: the likeliest. Probabilistic: one drawn from its
     distribution, which takes memory and is accepted more often at high temperatures. Not allowed with NGram.

@@ -28,8 +28,8 @@ class Limits:
     remote_code
         Whether model.trustRemoteCode may be true, and a claim may hold compiled code.
     proxies
-        Whether engine.env, dnsConfig and hostAliases may say by what way, and trusting whom, the hub is
-        reached where `models` says what may come from there.
+        Whether engine.env may say by what way, and trusting whom, the hub is reached where `models` says
+        what may come from there.
     arguments
         What engine.args and engine.env may hold, beside what is reserved.
     processor_factories
@@ -103,25 +103,16 @@ def _downloads_foreign(limits: Limits, gm: GuidedModel) -> Iterator[Problem]:
 
 
 def _way_foreign(limits: Limits, gm: GuidedModel) -> Iterator[Problem]:
-    """Find settings that redirect the Hugging Face hub (proxy, DNS, hostAliases)."""
+    """Find variables that say by what way, and trusting whom, the hub is reached."""
     if not limits.models or limits.proxies == "Allow":
         return
-    own = gm.spec.pod
-    found = {
-        f"spec.engine.env[{index}].name": variable.name
-        for index, variable in enumerate(gm.spec.engine.env)
-        if variable.name in words.WAY_TO_THE_HUB
-    }
-    if own.host_aliases:
-        found["spec.pod.hostAliases"] = "an address of hostAliases"
-    if (own.dns_config or {}).keys() - {"options"}:
-        found["spec.pod.dnsConfig"] = "a name server or domain of dnsConfig"
-    for field, what in found.items():
-        yield Problem(
-            field,
-            f"{what} decides who is taken for the hub, and this operator limits what may come "
-            "from there: remove it, or have whoever runs the operator set limits.proxies to Allow",
-        )
+    for index, variable in enumerate(gm.spec.engine.env):
+        if variable.name in words.WAY_TO_THE_HUB:
+            yield Problem(
+                f"spec.engine.env[{index}].name",
+                f"{variable.name} decides who is taken for the hub, and this operator limits what may come "
+                "from there: remove it, or have whoever runs the operator set limits.proxies to Allow",
+            )
 
 
 def _code_foreign(limits: Limits, gm: GuidedModel) -> Iterator[Problem]:
