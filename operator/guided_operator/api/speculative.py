@@ -41,9 +41,9 @@ class Speculative(ApiModel):
     )
 
     method: Literal["NGram", "DraftModel", "Eagle3", "MTP", "DSpark", "DFlash"]
-    """How draft tokens are proposed. NGram: by repetitions of 2 to 5 tokens in prompt and output. DraftModel: by a smaller
-    model. Eagle3, DSpark, DFlash: by a head, given as draftModel (DSpark without one: the model's own). MTP:
-    by the model's own prediction layers."""
+    """How draft tokens are proposed. NGram: by repetitions of 2 to 5 tokens in prompt and output. DraftModel:
+    by a smaller model. Eagle3, DSpark, DFlash: by a head, given as draftModel (DSpark without one: the
+    model's own). MTP: by the model's own prediction layers."""
     num_tokens: NumTokens
     """Number of draft tokens per step, or Auto: 0, 1 or maxTokens, which the engine measures for each batch
     size. Auto is not allowed with parallelism.data above 1, disableAbove and verification Adaptive. 3 to 5 is

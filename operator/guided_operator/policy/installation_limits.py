@@ -9,7 +9,7 @@ from typing import Final, Literal
 
 from guided_operator.api import GuidedModel, Problem, words
 from guided_operator.api.model import MODELS_DIR, is_uri
-from guided_operator.policy.arguments import ALL_ARGUMENTS, ArgumentLimits, repositories
+from guided_operator.policy.arguments import ALL_ARGUMENTS, ArgumentLimits, is_among, repositories
 
 _HUB: Final = "docker.io"  # what an image without a registry means
 
@@ -48,22 +48,15 @@ class Limits:
     def concern_pods(self) -> bool:
         """Whether anything is limited that pods are made from."""
         limited = (self.images, self.models, self.arguments.allow, self.arguments.deny)
-        return any(limited) or self.remote_code == "Refuse" or self._concern_factories
-
-    @property
-    def _concern_factories(self) -> bool:
-        return bool(self.processor_factories) and "*" not in self.processor_factories
+        every_factory = not self.processor_factories or "*" in self.processor_factories
+        return any(limited) or self.remote_code == "Refuse" or not every_factory
 
     def check(self, gm: GuidedModel) -> list[Problem]:
         """Return every reason for which this installation does not run the model."""
-        return [problem for find in _CHECKS for problem in find(self, gm)]
+        return [*self.arguments.check(gm), *(problem for find in _CHECKS for problem in find(self, gm))]
 
 
 NO_LIMITS: Final = Limits()
-
-
-def _argument_denied(limits: Limits, gm: GuidedModel) -> Iterator[Problem]:
-    return limits.arguments.check(gm)
 
 
 def _image_foreign(limits: Limits, gm: GuidedModel) -> Iterator[Problem]:
@@ -76,29 +69,24 @@ def _image_foreign(limits: Limits, gm: GuidedModel) -> Iterator[Problem]:
 
 
 def _model_foreign(limits: Limits, gm: GuidedModel) -> Iterator[Problem]:
+    """Find what comes from elsewhere: weights, what arguments name, and a claim that may hold anything."""
+    told = f"this operator allows only models from {', '.join(limits.models)}"
     for field, uri in gm.spec.uris.items():
         if not _is_model_allowed(limits, uri):
-            yield Problem(field, f"this operator allows only models from {', '.join(limits.models)}")
-
-
-def _argument_foreign(limits: Limits, gm: GuidedModel) -> Iterator[Problem]:
+            yield Problem(field, told)
     for index, option, name in repositories(gm):
         if not _is_model_allowed(limits, _uri(name)):
             yield Problem(
                 f"spec.engine.args[{index}]",
-                f"--{option} names {name!r}, and this operator allows only models from "
-                f"{', '.join(limits.models)}: name one of those, or leave it out for the model's own",
+                f"--{option} names {name!r}, and {told}: name one of those, or leave it out for the model's "
+                "own",
             )
-
-
-def _downloads_foreign(limits: Limits, gm: GuidedModel) -> Iterator[Problem]:
-    """Find a claim that is believed to hold what the hub has, and may hold anything."""
     claim = gm.spec.storage.hub.persistent_volume_claim
     if claim is not None and not _is_model_allowed(limits, f"pvc://{claim.claim_name}"):
         yield Problem(
             "spec.storage.hub.persistentVolumeClaim.claimName",
-            f"what this claim holds is served as the hub's, and this operator allows only models from "
-            f"{', '.join(limits.models)}: leave it out, and each pod downloads to its node's storage",
+            f"what this claim holds is served as the hub's, and {told}: leave it out, and each pod downloads "
+            "to its node's storage",
         )
 
 
@@ -132,20 +120,13 @@ def _code_foreign(limits: Limits, gm: GuidedModel) -> Iterator[Problem]:
 def _factory_foreign(limits: Limits, gm: GuidedModel) -> Iterator[Problem]:
     """Find code of the image, or of the engine's own libraries, that nobody has allowed to be run by name."""
     for index, processor in enumerate(gm.spec.logits_processors):
-        if limits.processor_factories and not _is_factory_allowed(limits, processor.factory):
+        if limits.processor_factories and not is_among(processor.factory, limits.processor_factories):
             yield Problem(
                 f"spec.logitsProcessors[{index}].factory",
                 f"{processor.factory} is code that runs in the engine, and this operator allows only "
                 f"{', '.join(limits.processor_factories)}: use one of those, or have whoever runs the "
                 "operator add it to limits.processorFactories",
             )
-
-
-def _is_factory_allowed(limits: Limits, factory: str) -> bool:
-    return any(
-        factory.startswith(allowed[:-1]) if allowed.endswith("*") else factory == allowed
-        for allowed in limits.processor_factories
-    )
 
 
 def _is_model_allowed(limits: Limits, uri: str) -> bool:
@@ -189,11 +170,8 @@ def _with_registry(image: str) -> str:
 
 
 _CHECKS: Final[tuple[Callable[[Limits, GuidedModel], Iterable[Problem]], ...]] = (
-    _argument_denied,
     _image_foreign,
     _model_foreign,
-    _argument_foreign,
-    _downloads_foreign,
     _way_foreign,
     _code_foreign,
     _factory_foreign,
