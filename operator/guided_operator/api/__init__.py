@@ -2,18 +2,14 @@
 
 from guided_operator.api.manifest import Manifest, ManifestError, load, parse, read
 from guided_operator.api.rule import Problem
-from guided_operator.api.spec import API_VERSION, GuidedModel, GuidedModelSpec, Metadata
-from guided_operator.api.status import Condition, GuidedModelStatus
+from guided_operator.api.spec import API_VERSION, GuidedModel, GuidedModelSpec
 
 __all__ = [
     "API_VERSION",
-    "Condition",
     "GuidedModel",
     "GuidedModelSpec",
-    "GuidedModelStatus",
     "Manifest",
     "ManifestError",
-    "Metadata",
     "Problem",
     "load",
     "parse",

@@ -1,40 +1,18 @@
-"""The CustomResourceDefinition, made from the models: `python -m guided_operator.api.crd [--check]`.
+"""What an API server checks of a GuidedModel: its structural schema, made from the models.
 
-pydantic's JSON schema is not what an API server takes as a structural schema; each step below removes one
-difference. Without --check the file below manifests/crd is written, with it compared.
+pydantic's JSON schema is not quite that; each step below removes one difference.
 """
 
-import sys
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, Final
 
-import yaml
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
-from guided_contract import names
 from guided_operator.api.base import ApiModel, ReportedModel
 from guided_operator.api.spec import GuidedModel, GuidedModelSpec
 from guided_operator.api.status import GuidedModelStatus
 
 Schema = dict[str, Any]
-CRD_NAME: Final = f"{names.PLURAL}.{names.API_GROUP}"
-CRD_FILE: Final = Path("manifests", "crd", f"{CRD_NAME}.yaml")
-
-_COLUMNS: Final = (  # name, type, path, priority: 1 is shown by -o wide
-    ("Ready", "string", '.status.conditions[?(@.type=="Ready")].status', 0),
-    ("Desired", "integer", ".spec.replicas", 0),
-    ("Up", "integer", ".status.readyReplicas", 0),
-    ("Guided", "string", '.status.conditions[?(@.type=="GuidedDecoding")].status', 0),
-    ("Reason", "string", '.status.conditions[?(@.type=="Ready")].reason', 0),
-    ("Model", "string", ".spec.model.uri", 1),
-    ("Placement", "string", ".spec.guidedDecoding.placement", 1),
-    ("TP", "integer", ".spec.parallelism.tensor", 1),
-    ("Missing", "integer", ".status.ranks.missing", 1),
-    ("URL", "string", ".status.url", 1),
-    ("Age", "date", ".metadata.creationTimestamp", 0),
-)
 # As kstatus wants it: without, tools that wait would take a new resource for one that is as it should be.
 _UNSEEN: Final = {"observedGeneration": -1}
 # What a structural schema has no word for.
@@ -111,78 +89,3 @@ def root_schema() -> Schema:
         },
         "x-kubernetes-validations": GuidedModel.model_json_schema()["x-kubernetes-validations"],
     }
-
-
-def rules_of(schema: Schema, path: str = "") -> Iterator[tuple[str, Schema]]:
-    """Yield each rule of a schema, with the field that it is about."""
-    for rule in schema.get("x-kubernetes-validations", ()):
-        yield f"{path}{rule.get('fieldPath', '')}".removeprefix(".") or "metadata", rule
-    for name, field in schema.get("properties", {}).items():
-        yield from rules_of(field, f"{path}.{name}")
-        yield from rules_of(field.get("items", {}), f"{path}.{name}[]")
-
-
-def custom_resource_definition() -> Schema:
-    """Return the CRD as the API server takes it."""
-    version = {
-        "name": names.API_VERSION,
-        "served": True,
-        "storage": True,
-        "schema": {"openAPIV3Schema": root_schema()},
-        "subresources": {
-            "status": {},
-            "scale": {
-                "specReplicasPath": ".spec.replicas",
-                "statusReplicasPath": ".status.replicas",
-                "labelSelectorPath": ".status.selector",
-            },
-        },
-        "additionalPrinterColumns": [
-            {"name": name, "type": kind, "jsonPath": path} | ({"priority": priority} if priority else {})
-            for name, kind, path, priority in _COLUMNS
-        ],
-    }
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": CRD_NAME},
-        "spec": {
-            "group": names.API_GROUP,
-            "scope": "Namespaced",
-            "names": {
-                "kind": names.KIND,
-                "listKind": f"{names.KIND}List",
-                "plural": names.PLURAL,
-                "singular": names.KIND.lower(),
-                "shortNames": ["gm"],
-                "categories": ["ai"],
-            },
-            "versions": [version],
-        },
-    }
-
-
-def crd_text() -> str:
-    """Return the CRD's file."""
-    text: str = yaml.safe_dump(custom_resource_definition(), sort_keys=False, width=120)
-    return f"# Made by `python -m guided_operator.api.crd`; do not edit.\n{text}"
-
-
-def main(arguments: list[str]) -> int:
-    """Write the CRD below the working directory, or with --check say whether it is up to date.
-
-    Returns the exit status: 1 if --check finds a difference.
-    """
-    if arguments == ["--check"]:
-        current = CRD_FILE.read_text() if CRD_FILE.exists() else ""
-        if current == crd_text():
-            return 0
-        sys.stderr.write(f"{CRD_FILE} is out of date; run python -m guided_operator.api.crd\n")
-        return 1
-    CRD_FILE.parent.mkdir(parents=True, exist_ok=True)
-    CRD_FILE.write_text(crd_text())
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
