@@ -1,7 +1,7 @@
 """What is said of the pods in a pod's own words: `spec.pod`.
 
 The fields are the list of what may be said; no container is among them. What they hold is passed on as it is
-written, and the API server judges it in the Deployment; `policy.pod_parts` refuses what nobody may have.
+written, and the API server judges it in the Deployment; `policy.spec_checks` refuses what nobody may have.
 """
 
 import re
