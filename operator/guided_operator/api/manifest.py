@@ -178,7 +178,7 @@ def parse(manifest: Mapping[str, Any], *, unknown: Literal["ignore"] | None = No
         raise ManifestError(wrong_type)
     wanted = {field: value for field, value in manifest.items() if field != "status"}
     try:
-        return GuidedModel.model_validate(wanted, extra=unknown)
+        return GuidedModel.model_validate(wanted, extra=unknown, by_name=False)
     except ValidationError as error:
         raise ManifestError([_problem(detail) for detail in error.errors(include_url=False)]) from error
 
