@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -45,6 +45,15 @@ class Inputs:
         """Return the data of the given ConfigMaps that the model can refer to, by name."""
         here = {"", model.namespace}
         return {each.name: each.data for each in self.config_maps if each.namespace in here}
+
+    def judged(self, *judges: Callable[[GuidedModel], Iterable[Problem]]) -> list[Fault]:
+        """Return all that is wrong with what was read, and by these with the models."""
+        return self.faults + [
+            Fault(where, problem)
+            for where, model in self.models
+            for judge in judges
+            for problem in judge(model)
+        ]
 
 
 def text_of(file: str) -> str:
