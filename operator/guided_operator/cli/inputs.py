@@ -56,7 +56,7 @@ class Inputs:
         ]
 
 
-def text_of(file: str) -> str:
+def _text_of(file: str) -> str:
     """Return what a file, or stdin, holds: UTF-8, whatever the locale.
 
     Raises
@@ -98,7 +98,7 @@ def _files(file: str) -> Iterator[str]:
 
 def _read(file: str, found: Inputs) -> None:
     try:
-        items = [item for document in documents(text_of(file)) for item in _items(document)]
+        items = [item for document in documents(_text_of(file)) for item in _items(document)]
     except ManifestError as error:
         found.faults += [Fault(file, problem) for problem in error.problems]
         return
