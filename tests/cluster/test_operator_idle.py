@@ -17,7 +17,7 @@ from kubernetes.aio.config import kube_config
 
 from guided_contract import names
 from guided_operator.api import ManifestError, parse
-from guided_operator.builders import Site
+from guided_operator.builders.pod_paths import Site
 from guided_operator.kube import kinds
 from guided_operator.kube.api_errors import ObjectInvalid, ObjectNotFound
 from guided_operator.kube.apiserver import ApiServer

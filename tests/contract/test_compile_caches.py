@@ -5,7 +5,8 @@ import os
 import subprocess
 import sys
 
-from guided_operator.builders import Site, render
+from guided_operator.builders.pod import pod_template
+from guided_operator.builders.pod_paths import Site
 from support.manifests import guided_model
 
 SITE = Site("guidedmodel:1")
@@ -22,7 +23,7 @@ print(json.dumps({
 
 def test_what_is_compiled_is_kept_in_the_claim(tmp_path: object) -> None:
     gm = guided_model(storage={"cache": {"persistentVolumeClaim": {"claimName": "c"}}})
-    [engine] = render(gm, SITE).pods["spec"]["containers"]
+    [engine] = pod_template(gm, SITE)["spec"]["containers"]
     env = {
         each["name"]: each["value"] for each in engine["env"] if each.get("value", "").startswith(SITE.cache)
     }
@@ -36,5 +37,5 @@ def test_what_is_compiled_is_kept_in_the_claim(tmp_path: object) -> None:
 
 
 def test_without_a_claim_nothing_is_said() -> None:
-    [engine] = render(guided_model(), SITE).pods["spec"]["containers"]
+    [engine] = pod_template(guided_model(), SITE)["spec"]["containers"]
     assert not [each for each in engine["env"] if each.get("value", "").startswith(SITE.cache)]

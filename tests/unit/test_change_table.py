@@ -32,7 +32,7 @@ EXAMPLES = {
     "a vLLM version": r"0\.32\b",
     "a logits processor": r"^NoRepeatNgram$",
     "a reason of a condition": r"^(TokenizersDiffer|TOKENIZERS_DIFFER)$",
-    "a probe": r"^V1Probe$",
+    "a probe": r"^(livenessProbe|engine_liveness)$",
 }
 # All of it is the example itself, which may as well be one module, as `tests/support/fake_backend.py` is.
 OWN_FOLDER = "engine/guided_grammar/llguidance/"

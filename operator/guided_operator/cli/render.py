@@ -7,7 +7,8 @@ import click
 import yaml
 
 from guided_operator.api import GuidedModel
-from guided_operator.builders import Site, Sources
+from guided_operator.builders.grammars import Sources
+from guided_operator.builders.pod_paths import Site
 from guided_operator.cli.inputs import gather
 from guided_operator.cli.validate import faults
 from guided_operator.kube.key import Key

@@ -6,8 +6,7 @@ import click
 
 from guided_operator.api import GuidedModel, Problem
 from guided_operator.api.combinations import facts_of, remarks
-from guided_operator.builders import Sources
-from guided_operator.builders.grammars import merge
+from guided_operator.builders.grammars import Sources, merge
 from guided_operator.cli.inputs import Fault, Inputs, gather
 from guided_operator.cli.rules import broken_rules
 from guided_operator.policy.installation_limits import NO_LIMITS, Limits
@@ -45,7 +44,7 @@ def faults(inputs: Inputs, limits: Limits = NO_LIMITS) -> list[Fault]:
 
 def _texts_missing(model: GuidedModel, sources: Sources) -> Iterator[Problem]:
     """Find grammars without a text in the ConfigMaps given; one that is not given may be in the cluster."""
-    wrong = merge(model, sources, {}).faults
+    _, wrong = merge(model, sources, {})
     for index, grammar in enumerate(model.spec.guided_decoding.grammars):
         if grammar.name in wrong and grammar.config_map_key_ref.name in sources:
             field = f"spec.guidedDecoding.grammars[{index}].configMapKeyRef"

@@ -1,7 +1,7 @@
 """What metrics tell of a model's replicas."""
 
 from guided_contract import names
-from guided_operator.builders import progress_deadline_s
+from guided_operator.builders.workload import progress_deadline_s
 from guided_operator.kube.pod_view import PodView, ready_replicas
 from guided_operator.reconcile.conditions.inputs import Situation
 from guided_operator.reconcile.conditions.pod_trouble import trouble

@@ -11,7 +11,7 @@ from guided_contract.combinations.row import FALLBACKS, Facts, Row
 from guided_contract.combinations.table import that_hold
 from guided_operator.api.speculative import Speculative
 from guided_operator.api.status import Condition, GuidedModelStatus, Resolved, Speculation
-from guided_operator.builders import leader_selector
+from guided_operator.builders.objects import leader_selector
 from guided_operator.kube import kinds
 from guided_operator.kube.api_errors import ObjectNotFound
 from guided_operator.kube.apiserver import Api

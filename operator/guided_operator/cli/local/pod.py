@@ -6,9 +6,10 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Final, Self
 
-from guided_operator.builders.literal import passed_on
+from guided_operator.builders.objects import Object
+from guided_operator.builders.pod import passed_on
 from guided_operator.cli.local.process import Process, tail
 
 READY_TIMEOUT_S: Final = 300.0  # from the engine's start-up to readiness: grammar workers, the guided probe
@@ -40,16 +41,16 @@ class Probe:
     failures: int
 
     @classmethod
-    def of(cls, probe: Any) -> Self | None:
-        """Return a container's probe (V1Probe or None); kubelet's defaults stand for what is not set."""
-        if probe is None or probe.http_get is None:
+    def of(cls, probe: Object | None) -> Self | None:
+        """Return a container's probe, as the operator writes each; None where it has none."""
+        if probe is None:
             return None
         return cls(
-            path=probe.http_get.path or "/",
-            port=int(probe.http_get.port),
-            period_s=float(probe.period_seconds or 10),
-            timeout_s=float(probe.timeout_seconds or 1),
-            failures=int(probe.failure_threshold or 3),
+            path=probe["httpGet"]["path"],
+            port=probe["httpGet"]["port"],
+            period_s=probe["periodSeconds"],
+            timeout_s=probe["timeoutSeconds"],
+            failures=probe["failureThreshold"],
         )
 
     def ask(self) -> str:
@@ -79,8 +80,8 @@ class Container:
     readiness: Probe | None = None
 
     @classmethod
-    def of(cls, container: Any) -> Self:
-        """Return a V1Container's part that matters here.
+    def of(cls, container: Object) -> Self:
+        """Return a container's part that matters here.
 
         Raises
         ------
@@ -88,29 +89,31 @@ class Container:
             A variable comes from a Secret, and this process has none of that name.
         """
         return cls(
-            name=container.name,
-            command=tuple(map(passed_on, (*container.command, *(container.args or ())))),
-            environment=dict(_variable(variable) for variable in container.env or ()),
-            startup=Probe.of(container.startup_probe),
-            readiness=Probe.of(container.readiness_probe),
+            name=container["name"],
+            command=tuple(map(passed_on, (*container["command"], *container.get("args", ())))),
+            environment=dict(map(_variable, container["env"])),
+            startup=Probe.of(container.get("startupProbe")),
+            readiness=Probe.of(container.get("readinessProbe")),
         )
 
 
-def _variable(variable: Any) -> tuple[str, str]:
-    if variable.value_from is None:
-        return variable.name, passed_on(variable.value or "")
-    if variable.name not in os.environ:
-        raise PodError(f"{variable.name} comes from a Secret in a cluster: here, set it in the environment")
-    return variable.name, os.environ[variable.name]
+def _variable(variable: Object) -> tuple[str, str]:
+    name = variable["name"]
+    if "value" in variable:
+        return name, passed_on(variable["value"])
+    if name not in os.environ:
+        raise PodError(f"{name} comes from a Secret in a cluster: here, set it in the environment")
+    return name, os.environ[name]
 
 
-def containers(template: Any) -> list[Container]:
-    """Return what a pod template (V1PodTemplateSpec) runs for its life, in the order of start.
+def containers(template: Object) -> list[Container]:
+    """Return what a pod template runs for its life, in the order of start.
 
     Init containers that end are left out: they copy the plugin, which is installed here.
     """
-    sidecars = [one for one in template.spec.init_containers or () if one.restart_policy == "Always"]
-    return [Container.of(one) for one in (*sidecars, *template.spec.containers)]
+    spec = template["spec"]
+    sidecars = [one for one in spec["initContainers"] if one.get("restartPolicy") == "Always"]
+    return [Container.of(one) for one in (*sidecars, *spec["containers"])]
 
 
 class LocalPod:

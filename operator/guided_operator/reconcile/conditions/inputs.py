@@ -11,7 +11,7 @@ from guided_contract.combinations.row import Facts
 from guided_contract.status import PodStatus
 from guided_operator.api.combinations import facts_of
 from guided_operator.api.rollout import Rollout, unavailable
-from guided_operator.builders import pod_labels
+from guided_operator.builders.workload import pod_labels
 from guided_operator.kube import kinds
 from guided_operator.kube.kinds import Kind
 from guided_operator.kube.pod_view import PodView
