@@ -18,7 +18,7 @@ from guided_operator.builders.children import after_pods
 from guided_operator.builders.pod import pod_template
 from guided_operator.kube.key import Key
 from guided_operator.kube.pod_view import ContainerView, PodView
-from guided_operator.reconcile.replicas import replicas
+from guided_operator.reconcile.tally import replicas
 from guided_operator.telemetry.metrics import OperatorMetrics, Sources
 from guided_sidecar.grammar.pool.workers import Loss, WorkersState
 from guided_sidecar.health.heartbeats import EngineState

@@ -18,16 +18,15 @@ from guided_operator.kube.api_errors import ApiError
 from guided_operator.kube.apiserver import Api
 from guided_operator.kube.key import Backoff, Key
 from guided_operator.policy.installation_limits import Limits
+from guided_operator.reconcile import tally
 from guided_operator.reconcile.apply import Applier, Fault
-from guided_operator.reconcile.conditions.chains import decide
 from guided_operator.reconcile.conditions.inputs import Situation
 from guided_operator.reconcile.conditions.progress_deadline import Progress
 from guided_operator.reconcile.event_recorder import Warn
 from guided_operator.reconcile.known import REREAD_SOON_S
 from guided_operator.reconcile.observe import REREAD_S, Observer
 from guided_operator.reconcile.plan import plan
-from guided_operator.reconcile.replicas import replicas
-from guided_operator.reconcile.report import report
+from guided_operator.reconcile.report import make_status, report
 from guided_operator.reconcile.rollout import rollover
 from guided_operator.telemetry import logs, tracing
 from guided_operator.telemetry.metrics import ConditionCounts, OperatorMetrics
@@ -85,14 +84,12 @@ class Reconciler:
         left_s = self.progress.left_s(situation)
         situation = dataclasses.replace(situation, overdue=left_s == 0)
         with tracing.step("report"):
-            written = await report(self.api, self.warn, situation, self.now())
+            status = make_status(situation, self.now())
+            written = await report(self.api, self.warn, observed, status)
         if written is not None:
             self.observer.take_written(kinds.MODEL, written)
-        findings = decide(situation)
-        self.condition_counts.count(
-            observed.key, ((name, one.status, one.reason) for name, one in findings.items())
-        )
-        self.replica_counts.count(observed.key, replicas(situation))
+        self.condition_counts.count(key, ((one.type, one.status, one.reason) for one in status.conditions))
+        self.replica_counts.count(key, tally.replicas(situation))
         again_s = _again_s(situation, left_s)
         if outcome.faults:
             raise ChildFaultError(outcome.faults, again_s)
