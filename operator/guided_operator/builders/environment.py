@@ -111,7 +111,7 @@ def _cpu(gm: GuidedModel) -> dict[str, str]:
 
 
 def _merged(gm: GuidedModel, ours: dict[str, str], theirs: list[EnvVar]) -> list[Object]:
-    merged = {name: {"name": name, "value": value} for name, value in ours.items()}
+    merged: dict[str, Object] = {name: {"name": name, "value": value} for name, value in ours.items()}
     # Engine and sidecar get both: the sidecar reads the hub, and asks the engine.
     secrets = {
         names.ENV_HUB_TOKEN: gm.spec.model.auth_secret_key_ref,

@@ -38,8 +38,9 @@ def stored(items: Mapping[str, Object], owner_uid: str) -> dict[str, Revision]:
     for item in items.values():
         key = item["metadata"].get("labels", {}).get(names.LABEL_REVISION)
         data = item.get("data")
-        is_whole = isinstance(data, dict) and {"template", "config"} <= set(data)
-        if key and is_whole and is_owned(item, owner_uid):
+        if not isinstance(data, dict) or not {"template", "config"} <= set(data):
+            continue
+        if key and is_owned(item, owner_uid):
             found[key] = Revision(key, item.get("revision", 0), data)
     return found
 
