@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from devtools.process import Process, tail
 
-from guided_operator.builders import Site
+from guided_operator.builders.pod_paths import Site
 from guided_operator.kube.key import Key
 from guided_operator.reconcile.observe import Observed
 from guided_operator.reconcile.plan import plan

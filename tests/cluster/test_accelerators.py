@@ -8,10 +8,10 @@ import pytest
 from devtools import golang
 
 from guided_operator.api import parse
-from guided_operator.builders import Site, render
+from guided_operator.builders.pod_paths import Site
 from guided_operator.kube.diff import differences
 from support.cluster import Cluster
-from support.manifests import changed, minimal
+from support.manifests import changed, children_of, minimal
 from support.operator_process import install_crd
 from support.waiting import eventually
 
@@ -62,7 +62,7 @@ def server(api_server: Cluster) -> Iterator[Cluster]:
 def deployment(fields: dict[str, Any], namespace: str) -> dict[str, Any]:
     wanted = changed(minimal(), **fields)
     wanted["metadata"]["namespace"] = namespace
-    made = render(parse(wanted), Site("guidedmodel:1")).manifests()
+    made = children_of(parse(wanted), Site("guidedmodel:1"))
     return next(child for child in made if child["kind"] == "Deployment")
 
 

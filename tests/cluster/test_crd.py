@@ -12,13 +12,14 @@ from devtools.crd import CRD_NAME, custom_resource_definition
 from guided_operator.api import ManifestError, parse
 from guided_operator.api.crd import root_schema
 from guided_operator.api.quantity import amount, canonical
-from guided_operator.builders import Site, render
+from guided_operator.builders.pod import pod_template
+from guided_operator.builders.pod_paths import Site
 from guided_operator.cli.rules import broken_rules
 from guided_operator.kube.diff import differences
 from guided_operator.kube.kinds import model_path
 from support.cluster import Cluster, KubectlError
 from support.dry_run import DryRun
-from support.manifests import changed, minimal
+from support.manifests import changed, children_of, minimal
 from support.operator_process import install_crd
 
 pytestmark = pytest.mark.cluster
@@ -566,7 +567,7 @@ def test_children_are_taken_and_come_back_as_they_were_sent(server: Cluster, sam
         # Without the uid of a dry run: the garbage collector takes what an owner that never was seems to own.
         metadata = gm.metadata.model_copy(update={"namespace": namespace, "uid": ""})
         moved = gm.model_copy(update={"metadata": metadata})
-        children = render(moved, Site("guidedmodel:1")).manifests()
+        children = children_of(moved, Site("guidedmodel:1"))
         for child in children:
             server.apply(child)
         for child in children:
@@ -577,7 +578,7 @@ def test_children_are_taken_and_come_back_as_they_were_sent(server: Cluster, sam
 @pytest.mark.parametrize("sample", SAMPLES, ids=lambda path: path.stem)
 def test_pod_is_admitted_under_the_restricted_standard(server: Cluster, sample: Path) -> None:
     gm = parse(json.loads(_as_json(server, sample)))
-    template = render(gm, Site("guidedmodel:1")).pods
+    template = pod_template(gm, Site("guidedmodel:1"))
     spec = template["spec"] | {"serviceAccountName": "own"}
     spec.pop("runtimeClassName", None)  # the server has no such class
     with server.namespace(f"restricted-{sample.stem}") as namespace:

@@ -9,11 +9,12 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
 from guided_operator.api import parse
-from guided_operator.builders import Site, render
+from guided_operator.builders.pod import pod_template
+from guided_operator.builders.pod_paths import Site
 from guided_operator.kube.diff import differences
 from support.cluster import Cluster, KubectlError
 from support.drawn import FIELDS
-from support.manifests import changed, minimal
+from support.manifests import changed, children_of, minimal
 from support.operator_process import install_crd
 
 pytestmark = pytest.mark.cluster
@@ -63,7 +64,7 @@ def tried(server: Cluster, items: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def test_draws_reach_every_part_of_a_pod() -> None:
-    said = json.dumps([render(parse(each), SITE).pods for each in drawn()])
+    said = json.dumps([pod_template(parse(each), SITE) for each in drawn()])
     parts = (
         *(
             "affinity",
@@ -87,7 +88,7 @@ def test_children_are_taken_and_come_back_as_they_were_sent(server: Cluster) -> 
     children = [
         child
         for each in drawn()
-        for child in render(parse(each), SITE).manifests()
+        for child in children_of(parse(each), SITE)
         if child["kind"] != "PodMonitor"  # which is not of Kubernetes' own
     ]
     for child, live in zip(children, tried(server, children), strict=True):
@@ -98,7 +99,7 @@ def test_no_pod_is_refused_under_the_restricted_standard(server: Cluster) -> Non
     with server.namespace("drawn-restricted") as namespace:
         server.kubectl("label", "ns", namespace, "pod-security.kubernetes.io/enforce=restricted")
         server.kubectl("create", "serviceaccount", "own", "-n", namespace)
-        pods = [pod(render(parse(each), SITE).pods, namespace) for each in drawn()]
+        pods = [pod(pod_template(parse(each), SITE), namespace) for each in drawn()]
         assert len(tried(server, pods)) == COUNT
         # And the standard is enforced there.
         with pytest.raises(KubectlError, match="violates PodSecurity"):

@@ -8,7 +8,7 @@ import pytest
 
 from guided_contract import names, status
 from guided_operator.api import parse
-from guided_operator.builders import pod_key
+from guided_operator.builders.revision_key import pod_key
 from support.cluster import Cluster, KubectlError
 from support.kubelet import Kubelet
 from support.resources import (

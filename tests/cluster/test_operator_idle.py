@@ -17,7 +17,7 @@ from kubernetes.aio.config import kube_config
 
 from guided_contract import names
 from guided_operator.api import ManifestError, parse
-from guided_operator.builders import Site
+from guided_operator.builders.pod_paths import Site
 from guided_operator.kube import kinds
 from guided_operator.kube.api_errors import ObjectInvalid, ObjectNotFound
 from guided_operator.kube.apiserver import ApiServer
@@ -27,7 +27,7 @@ from guided_operator.reconcile.apply import Applier
 from guided_operator.reconcile.conditions.inputs import Situation
 from guided_operator.reconcile.observe import Observed
 from guided_operator.reconcile.plan import plan
-from guided_operator.reconcile.report import report
+from guided_operator.reconcile.report import make_status, report
 from support.audit import Audit
 from support.cluster import Cluster
 from support.drawn import FIELDS
@@ -213,7 +213,8 @@ class World:
         outcome = await Applier(self._api, lambda *_: None).apply(observed, wanted)
         assert outcome.faults == ()
         told = Situation(observed, wanted, outcome)
-        await report(self._api, lambda *_: None, told, dt.datetime.now(dt.UTC))
+        status = make_status(told, dt.datetime.now(dt.UTC))
+        await report(self._api, lambda *_: None, observed, status)
         seen = {(kind, child): item for kind, named in children.items() for child, item in named.items()}
         return seen, {**seen, **outcome.live}
 

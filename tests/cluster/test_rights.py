@@ -9,11 +9,12 @@ import pytest
 
 from guided_contract import names
 from guided_operator.api import parse
-from guided_operator.builders import Site, render
+from guided_operator.builders.pod import pod_template
+from guided_operator.builders.pod_paths import Site
 from guided_operator.builders.workload import workload
 from support.audit import OPERATOR
 from support.cluster import Cluster, KubectlError
-from support.manifests import changed, minimal
+from support.manifests import changed, children_of, minimal
 from support.operator_process import ACCOUNT, NAMESPACE, USERS, install
 from support.waiting import eventually
 
@@ -54,7 +55,7 @@ def config_map(namespace: str = HERE, **metadata: Any) -> Object:
 
 def deployment(namespace: str = HERE) -> Object:
     gm = parse(changed(minimal(), engine__accelerator={"type": "None"}))
-    made = workload(gm, render(gm, Site("guidedmodel:1")).pods, 0)
+    made = workload(gm, pod_template(gm, Site("guidedmodel:1")), 0)
     made["metadata"] |= {"namespace": namespace, "labels": LABELS, "ownerReferences": [OWNER]}
     return made
 
@@ -203,7 +204,7 @@ def around() -> dict[str, Object]:
         "networkPolicy": {"allowFrom": [{"podLabels": {"a": "b"}}]},
     }
     raw = changed(minimal(), engine__accelerator={"type": "None"}, **fields)
-    made = render(parse(raw), Site("guidedmodel:1")).manifests()
+    made = children_of(parse(raw), Site("guidedmodel:1"))
     for each in made:
         each["metadata"] |= {"namespace": HERE, "ownerReferences": [OWNER]}
     return {each["kind"]: each for each in made}

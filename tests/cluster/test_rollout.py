@@ -10,7 +10,7 @@ import pytest
 
 from guided_contract import names
 from guided_operator.api import parse
-from guided_operator.builders import pod_key
+from guided_operator.builders.revision_key import pod_key
 from support.cluster import Cluster
 from support.kstatus import kstatus
 from support.kubelet import Kubelet

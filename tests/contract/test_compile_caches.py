@@ -5,7 +5,8 @@ import os
 import subprocess
 import sys
 
-from guided_operator.builders import Site, render
+from guided_operator.builders.pod import pod_template
+from guided_operator.builders.pod_paths import CACHE, Site
 from support.manifests import guided_model
 
 SITE = Site("guidedmodel:1")
@@ -22,11 +23,9 @@ print(json.dumps({
 
 def test_what_is_compiled_is_kept_in_the_claim(tmp_path: object) -> None:
     gm = guided_model(storage={"cache": {"persistentVolumeClaim": {"claimName": "c"}}})
-    [engine] = render(gm, SITE).pods["spec"]["containers"]
-    env = {
-        each["name"]: each["value"] for each in engine["env"] if each.get("value", "").startswith(SITE.cache)
-    }
-    env = {name: value.replace(SITE.cache, str(tmp_path), 1) for name, value in env.items()}
+    [engine] = pod_template(gm, SITE)["spec"]["containers"]
+    env = {each["name"]: each["value"] for each in engine["env"] if each.get("value", "").startswith(CACHE)}
+    env = {name: value.replace(CACHE, str(tmp_path), 1) for name, value in env.items()}
     done = subprocess.run(
         [sys.executable, "-c", ASK], env=os.environ | env, capture_output=True, text=True, check=True
     )
@@ -36,5 +35,5 @@ def test_what_is_compiled_is_kept_in_the_claim(tmp_path: object) -> None:
 
 
 def test_without_a_claim_nothing_is_said() -> None:
-    [engine] = render(guided_model(), SITE).pods["spec"]["containers"]
-    assert not [each for each in engine["env"] if each.get("value", "").startswith(SITE.cache)]
+    [engine] = pod_template(guided_model(), SITE)["spec"]["containers"]
+    assert not [each for each in engine["env"] if each.get("value", "").startswith(CACHE)]

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from guided_operator.builders import render, workload
+from guided_operator.builders.pod import pod_template
+from guided_operator.builders.workload import workload
 from guided_operator.reconcile.conditions.chains import decide
 from guided_operator.reconcile.conditions.progress_deadline import Progress
 from support import vllm_start
@@ -35,7 +36,7 @@ def limits_s(**fields: Any) -> tuple[float, float]:
 
 def workers(**fields: Any) -> Object:
     gm = tiny_model(parallelism=NODES, **fields)
-    return workload(gm, render(gm, SITE).pods, 1)
+    return workload(gm, pod_template(gm, SITE), 1)
 
 
 class Operator:

@@ -10,7 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from guided_contract import names
-from guided_operator.builders import Site, manifest, pod_key, render
+from guided_operator.builders.pod import pod_template
+from guided_operator.builders.pod_paths import Site
+from guided_operator.builders.revision_key import pod_key
 from guided_operator.cli.local.pod import containers
 from guided_operator.policy.installation_limits import Limits
 from guided_operator.policy.spec_checks import check
@@ -34,7 +36,7 @@ def _expansion() -> None:
 
 def started(template: Any) -> dict[str, tuple[list[str], dict[str, str]]]:
     """Return words and environment of each container, by name, as the kubelet starts it."""
-    spec = manifest(template)["spec"]
+    spec = template["spec"]
     found = [*spec["initContainers"], *spec["containers"]]
     done = subprocess.run(
         [golang.expansion() / "expansion"],
@@ -59,7 +61,7 @@ def test_a_variable_is_no_way_around_what_is_refused() -> None:
         engine__env=[{"name": name, "value": value} for name, value in hidden.items()],
     )
     assert check(gm) == Limits(remote_code="Refuse").check(gm) == []
-    arguments, environment = started(render(gm, SITE).template)[names.ENGINE_CONTAINER]
+    arguments, environment = started(pod_template(gm, SITE))[names.ENGINE_CONTAINER]
     assert arguments[-len(words) :] == words
     assert own(environment) == hidden
 
@@ -75,7 +77,7 @@ def test_every_word_arrives_as_it_was_written(args: list[str], values: list[str]
     # As some day's pattern might let it through: escaping asks no field.
     model = gm.spec.model.model_copy(update={"uri": f"file:///{path}"})
     gm = gm.model_copy(update={"spec": gm.spec.model_copy(update={"model": model})})
-    template = render(gm, SITE).template
+    template = pod_template(gm, SITE)
     words, environment = started(template)[names.ENGINE_CONTAINER]
     assert words[-len(args) - 2 :] == ["--ignore-patterns", "x", *args]
     assert words[words.index("--model") + 1] == f"/{path}".rstrip("/")

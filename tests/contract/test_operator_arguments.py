@@ -14,8 +14,9 @@ from guided_engine.cpus import Cpus
 from guided_engine.launcher.command import plan
 from guided_operator.api import GuidedModel, ManifestError, load, parse
 from guided_operator.api.speculative import Speculative
-from guided_operator.builders import Site, render
 from guided_operator.builders.configuration import pod_config
+from guided_operator.builders.pod import pod_template
+from guided_operator.builders.pod_paths import Site
 from guided_operator.policy.arguments import REPOSITORIES, WITH_REPOSITORIES, repositories
 from guided_operator.policy.reserved_options import REFUSED, refusal
 from guided_operator.policy.spec_checks import check
@@ -42,7 +43,7 @@ def _parser() -> Any:
 
 
 def parsed(parser: Any, gm: Any) -> Any:
-    return parser.parse_args(render(gm, SITE).template.spec.containers[0].args)
+    return parser.parse_args(pod_template(gm, SITE)["spec"]["containers"][0]["args"])
 
 
 def actions(parser: Any) -> dict[str, Any]:
@@ -172,7 +173,7 @@ DRAWN_WORDS = st.lists(GOOD | GOOD | GOOD | BAD, min_size=1, max_size=4)
 
 def started(gm: GuidedModel) -> list[str]:
     """Return the words that vLLM gets, by the operator and the launcher."""
-    words = render(gm, SITE).template.spec.containers[0].args
+    words = pod_template(gm, SITE)["spec"]["containers"][0]["args"]
     return [*plan(pod_config(gm, SITE), words, {}, Cpus(1)).argv[3:]]  # behind python3 -m MODULE
 
 
@@ -309,7 +310,7 @@ def test_vllm_knows_each_way_to_speculate_by_the_name_that_it_is_told() -> None:
 
     def told(**asked: Any) -> dict[str, Any]:
         model = guided_model(speculative={"numTokens": 3, **asked})
-        arguments = render(model, SITE).template.spec.containers[0].args
+        arguments = pod_template(model, SITE)["spec"]["containers"][0]["args"]
         found: dict[str, Any] = json.loads(arguments[arguments.index("--speculative-config") + 1])
         return found
 

@@ -9,7 +9,7 @@ from devtools import dashboard, golang
 from prometheus_client.parser import text_string_to_metric_families
 
 from guided_operator.api import parse
-from guided_operator.builders import render
+from guided_operator.builders.pod import pod_template
 from support import openai
 from support.cluster import unavailable
 from support.monitored import observability, own_monitor
@@ -59,7 +59,7 @@ def test_a_models_own_monitor_scrapes_as_the_one_of_the_manifests() -> None:
 def _scraped(pod: Pod, at: float) -> Iterator[Scrape]:
     """Yield a page of each port that our PodMonitor names, with the labels that a scrape adds."""
     monitor = observability("podmonitor")
-    template: dict[str, Any] = render(parse(sample()), SITE).pods
+    template: dict[str, Any] = pod_template(parse(sample()), SITE)
     there = {"http": pod.ports.engine, "sidecar": pod.ports.sidecar}
     for endpoint in endpoints(monitor):
         for labels in discovered(template, "models", "tiny-0"):

@@ -17,13 +17,12 @@ from guided_contract import records
 from guided_contract.records import DraftTokens
 from guided_contract.status import PodStatus
 from guided_operator.builders.arguments import schedule_by_load
-from guided_operator.reconcile.report import make_status, report, to_object
+from guided_operator.reconcile.report import make_status, to_object
 from guided_operator.watch.sidecar_status import Page
 from guided_sidecar.telemetry.metrics import SidecarMetrics
 from support import load_cell, matrix, matrix_process, matrix_requests, matrix_upstream
 from support.matrix import DRAFTS, Cell
 from support.matrix_process import Job
-from support.memory_api import MemoryApi
 from support.observed import applied, model, pod, revision_of, seen, situation
 
 pytestmark = [
@@ -116,11 +115,10 @@ def test_no_token_differs_while_the_number_changes(engines: Engines, cell: Cell)
         assert len(runs) >= 3
 
 
-async def test_metric_status_and_event_say_what_was_chosen(engines: Engines) -> None:
+def test_metric_and_status_say_what_was_chosen(engines: Engines) -> None:
     """What the engine sent, through the sidecar's metrics and page, and the operator's status."""
-    sidecar, api = SidecarMetrics(), MemoryApi()
+    sidecar = SidecarMetrics()
     raw = model(speculative={"method": "NGram", "numTokens": "Auto"})
-    api.objects["/apis/guidedmodel.io/v1alpha1/namespaces/ns/guidedmodels/m/status"] = {"metadata": {}}
     numbers = []
     begun, *chosen = told(engines, BAD)
     assert begun.chosen is None
@@ -132,10 +130,7 @@ async def test_metric_status_and_event_say_what_was_chosen(engines: Engines) -> 
         page = Page(PodStatus(ready=True, drafts=sidecar.drafts))
         observed = dataclasses.replace(applied(seen(raw)), pods=pods, pages={pods[0].uid: page})
         now = NOW + dt.timedelta(minutes=minute)
-        await report(api, situation(observed), now)
         raw = {**raw, "status": to_object(make_status(situation(observed), now))}
         numbers.append(raw["status"]["speculation"]["numTokens"]["max"])
     assert (numbers[0], numbers[-1]) == (DRAFTS, 0)
     assert 'guidedmodel_draft_tokens{engine="0"} 0.0' in sidecar.render().decode()
-    events = [one["message"] for one in api.objects.values() if one.get("kind") == "Event"]
-    assert any("0 draft tokens a sequence at the load now" in one for one in events)

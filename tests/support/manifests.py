@@ -1,11 +1,19 @@
 """GuidedModels for tests: a small valid manifest, and changes to it."""
 
 import copy
+from collections.abc import Mapping
 from typing import Any
 
 import yaml
 
 from guided_operator.api import GuidedModel, parse
+from guided_operator.builders.children import after_pods, before_pods, config_map
+from guided_operator.builders.configuration import config_file
+from guided_operator.builders.grammars import map_name, merge
+from guided_operator.builders.pod import pod_template
+from guided_operator.builders.pod_paths import Site
+from guided_operator.builders.revision_key import pod_key, revision_name
+from guided_operator.builders.workload import workload
 
 REMOVED: Any = object()  # as a value of `changed`: the field is taken out
 
@@ -38,6 +46,20 @@ def changed(manifest: dict[str, Any], **fields: Any) -> dict[str, Any]:
 def guided_model(name: str = "tiny", **fields: Any) -> GuidedModel:
     """Return a GuidedModel with fields of the spec set, as `changed` takes them."""
     return parse(changed(minimal(name), **fields))
+
+
+def children_of(
+    gm: GuidedModel, site: Site, sources: Mapping[str, Mapping[str, str]] | None = None
+) -> list[dict[str, Any]]:
+    """Return what is made of a GuidedModel, in an order in which it can be created; no ControllerRevision."""
+    texts, _ = merge(gm, sources or {}, {})
+    return [
+        *before_pods(gm, site),
+        config_map(gm, revision_name(gm.name, pod_key(gm)), config_file(gm, site)),
+        config_map(gm, map_name(gm.name), texts),
+        workload(gm, pod_template(gm, site), gm.spec.replicas),
+        *after_pods(gm),
+    ]
 
 
 def as_text(manifest: dict[str, Any]) -> str:

@@ -14,10 +14,11 @@ from guided_contract import names
 from guided_contract.records import AnyRecord, Decode, HttpRequest
 from guided_contract.wire import Hello
 from guided_operator.api import parse
-from guided_operator.builders import render
+from guided_operator.builders.children import after_pods
+from guided_operator.builders.pod import pod_template
 from guided_operator.kube.key import Key
 from guided_operator.kube.pod_view import ContainerView, PodView
-from guided_operator.reconcile.replicas import replicas
+from guided_operator.reconcile.tally import replicas
 from guided_operator.telemetry.metrics import OperatorMetrics, Sources
 from guided_sidecar.grammar.pool.workers import Loss, WorkersState
 from guided_sidecar.health.heartbeats import EngineState
@@ -282,12 +283,11 @@ class World:
 
 def _template(raw: Object, name: str) -> Object:
     named = {**raw, "metadata": {**raw["metadata"], "name": name}}
-    made: Object = render(parse(named), SITE).pods
-    return made
+    return pod_template(parse(named), SITE)
 
 
 def own_monitor(raw: Object) -> Object:
     """Return the PodMonitor that the operator makes for a model with `telemetry.metrics: {}`."""
     spec = {**raw["spec"], "telemetry": {"metrics": {}}}
-    children = render(parse({**raw, "spec": spec}), SITE).after
+    children = after_pods(parse({**raw, "spec": spec}))
     return next(child for child in children if child["kind"] == "PodMonitor")

@@ -4,7 +4,7 @@ import dataclasses
 from typing import Any
 
 from guided_contract import names, status
-from guided_operator.builders import Site
+from guided_operator.builders.pod_paths import Site
 from guided_operator.kube import kinds
 from guided_operator.kube.key import Key
 from guided_operator.kube.pod_view import PodView

@@ -10,7 +10,8 @@ from typing import Any
 from guided_contract import config
 from guided_operator import cli
 from guided_operator.api import GuidedModel
-from guided_operator.builders import Site, configuration
+from guided_operator.builders import configuration
+from guided_operator.builders.pod_paths import Site
 
 _made = configuration.pod_config
 

@@ -10,7 +10,9 @@ from guided_contract import config
 from guided_engine.cpus import Cpus
 from guided_engine.launcher.command import EngineCommand, plan
 from guided_operator.api import GuidedModel
-from guided_operator.builders import Site, render
+from guided_operator.builders.configuration import config_file
+from guided_operator.builders.pod import pod_template
+from guided_operator.builders.pod_paths import Site
 from support.manifests import guided_model
 
 SITE = Site("guidedmodel:1")
@@ -24,11 +26,10 @@ def tiny_model(**fields: Any) -> GuidedModel:
 
 def command(model: GuidedModel, env: Mapping[str, str] | None = None) -> EngineCommand:
     """Return what the launcher makes of the rendered pod: vLLM's words alone, and the environment."""
-    rendered = render(model, SITE)
-    [text] = rendered.config_map.data.values()
-    [engine] = rendered.template.spec.containers
-    own = {each.name: each.value for each in engine.env if each.value is not None}
-    started = plan(config.decode(text.encode()), engine.args, {**own, **(env or {})}, Cpus(1))
+    [text] = config_file(model, SITE).values()
+    [engine] = pod_template(model, SITE)["spec"]["containers"]
+    own = {each["name"]: each["value"] for each in engine["env"] if "value" in each}
+    started = plan(config.decode(text.encode()), engine["args"], {**own, **(env or {})}, Cpus(1))
     return dataclasses.replace(started, argv=started.argv[3:])  # behind python3 -m MODULE
 
 

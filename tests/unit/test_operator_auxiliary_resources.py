@@ -210,7 +210,8 @@ async def test_a_refused_auxiliary_is_told_in_one_event() -> None:
     told = serving(pod("a", revision_of()))
     told = dataclasses.replace(told, outcome=Outcome((Fault("Forbidden", QUOTA, auxiliary=True),)))
     warned = list[tuple[str, str]]()
-    await report(api, lambda _, reason, message: warned.append((reason, message)), told, NOW)
+    status = make_status(told, NOW)
+    await report(api, lambda _, reason, message: warned.append((reason, message)), told.observed, status)
     assert warned == [("Forbidden", QUOTA)]
 
 

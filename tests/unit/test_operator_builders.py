@@ -8,19 +8,21 @@ import pytest
 
 from guided_contract import config
 from guided_operator.api import GuidedModel, load, words
-from guided_operator.builders import Site, pod_key, render, selector, url
-from support.manifests import guided_model
+from guided_operator.builders.children import url
+from guided_operator.builders.configuration import config_file
+from guided_operator.builders.objects import selector
+from guided_operator.builders.pod import pod_template
+from guided_operator.builders.pod_paths import Site
+from guided_operator.builders.revision_key import pod_key
+from support.manifests import children_of, guided_model
 
 SITE = Site("guidedmodel:1")
 LOCAL = Site(
-    plugin_image="none",
+    plugin_image="",
     python="/usr/bin/python",
     run_dir="/x/run",
     config_path="/x/config.json",
-    plugin_dir="",
-    home="",
-    hub="",
-    cache="",
+    in_cluster=False,
     models=lambda claim: f"/volumes/{claim}",
     bind_host="127.0.0.1",
     ports=config.PortsConfig(engine=1, launcher=2, sidecar=3),
@@ -30,7 +32,7 @@ SAMPLES = sorted(Path(__file__).parents[2].joinpath("manifests", "samples").glob
 
 
 def pod(gm: GuidedModel, site: Site = SITE) -> dict[str, Any]:
-    spec: dict[str, Any] = render(gm, site).pods["spec"]
+    spec: dict[str, Any] = pod_template(gm, site)["spec"]
     return spec
 
 
@@ -49,7 +51,7 @@ def option(container: dict[str, Any], name: str) -> str:
 
 
 def pod_config(gm: GuidedModel, site: Site = SITE) -> config.PodConfig:
-    (text,) = render(gm, site).config_map.data.values()
+    (text,) = config_file(gm, site).values()
     return config.decode(text.encode())
 
 
@@ -338,9 +340,9 @@ def test_probes_are_integer_ports_and_follow_the_deadlines() -> None:
 
 def test_children_know_their_owner_once_there_is_one() -> None:
     gm = guided_model()
-    assert all("ownerReferences" not in child["metadata"] for child in render(gm, SITE).manifests())
+    assert all("ownerReferences" not in child["metadata"] for child in children_of(gm, SITE))
     owned = gm.model_copy(update={"metadata": gm.metadata.model_copy(update={"uid": "u-1"})})
-    for child in render(owned, SITE).manifests():
+    for child in children_of(owned, SITE):
         (owner,) = child["metadata"]["ownerReferences"]
         assert owner["uid"] == "u-1"
         assert owner["controller"] is True
@@ -348,7 +350,7 @@ def test_children_know_their_owner_once_there_is_one() -> None:
 
 def test_service_reaches_exactly_the_models_pods() -> None:
     gm = guided_model("abc")
-    children = {child["kind"]: child for child in render(gm, SITE).manifests()}
+    children = {child["kind"]: child for child in children_of(gm, SITE)}
     service, deployment = children["Service"]["spec"], children["Deployment"]["spec"]
     assert service["selector"] == selector(gm) == deployment["selector"]["matchLabels"]
     assert selector(gm).items() <= deployment["template"]["metadata"]["labels"].items()
@@ -358,7 +360,7 @@ def test_service_reaches_exactly_the_models_pods() -> None:
 
 def test_configuration_belongs_to_its_revision() -> None:
     one, other = guided_model(), guided_model(guidedDecoding={"compile": {"timeout": "2s"}})
-    names = [render(gm, SITE).config_map.metadata.name for gm in (one, other)]
+    names = [f"{gm.name}-{pod_key(gm)}" for gm in (one, other)]
     assert names[0] != names[1]
     for gm, name in zip((one, other), names, strict=True):
         (volume,) = [volume for volume in pod(gm)["volumes"] if volume["name"] == "config"]

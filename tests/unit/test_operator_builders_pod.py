@@ -7,7 +7,10 @@ import pytest
 
 from guided_contract import names
 from guided_operator.api import GuidedModel
-from guided_operator.builders import Site, pod_key, render
+from guided_operator.builders.configuration import config_file
+from guided_operator.builders.pod import pod_template
+from guided_operator.builders.pod_paths import Site
+from guided_operator.builders.revision_key import pod_key
 from support.manifests import guided_model
 
 SITE = Site("guidedmodel:1")
@@ -16,7 +19,7 @@ KEY = {"name": "secret", "key": "key"}
 
 
 def template(gm: GuidedModel, site: Site = SITE) -> dict[str, Any]:
-    return render(gm, site).pods
+    return pod_template(gm, site)
 
 
 def pod(gm: GuidedModel, site: Site = SITE) -> dict[str, Any]:
@@ -38,7 +41,7 @@ def test_engine_and_sidecar_get_token_and_key_and_the_plugin_neither() -> None:
     wanted = {name: {"secretKeyRef": KEY} for name in ("HF_TOKEN", "VLLM_API_KEY")}
     found = {name: from_secrets(container) for name, container in containers(gm).items()}
     assert found == {"engine": wanted, "sidecar": wanted, "plugin": {}}
-    assert "secret" not in json.dumps([render(gm, SITE).config_map.data])
+    assert "secret" not in json.dumps([config_file(gm, SITE)])
 
 
 def test_mirror_of_the_hub_is_for_those_who_download() -> None:

@@ -9,20 +9,23 @@ from hypothesis import strategies as st
 
 from guided_operator.api import GuidedModel, parse
 from guided_operator.api.quantity import canonical
-from guided_operator.builders import Site, pod_key, render
+from guided_operator.builders.configuration import config_file
+from guided_operator.builders.pod import pod_template
+from guided_operator.builders.pod_paths import Site
+from guided_operator.builders.revision_key import pod_key
 from support.drawn import FIELDS, MODELS
-from support.manifests import changed, minimal
+from support.manifests import changed, children_of, minimal
 
 Object = dict[str, Any]
 SITE = Site("guidedmodel:1")
 
 
 def rendered(gm: GuidedModel) -> list[dict[str, Any]]:
-    return render(gm, SITE).manifests()
+    return children_of(gm, SITE)
 
 
 def template(gm: GuidedModel) -> Object:
-    return render(gm, SITE).pods
+    return pod_template(gm, SITE)
 
 
 def as_served(gm: GuidedModel) -> dict[str, Any]:
@@ -57,7 +60,7 @@ def test_what_stays_the_same_restarts_no_pod(fields: dict[str, Any], replicas: i
 @given(MODELS, MODELS)
 def test_pods_that_differ_have_different_keys(one: GuidedModel, other: GuidedModel) -> None:
     templates = [template(gm)["spec"] for gm in (one, other)]
-    configurations = [render(gm, SITE).config_map.data for gm in (one, other)]
+    configurations = [config_file(gm, SITE) for gm in (one, other)]
     if templates[0] != templates[1] or configurations[0] != configurations[1]:
         assert pod_key(one) != pod_key(other)
 

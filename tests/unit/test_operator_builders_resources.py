@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from guided_operator.api import GuidedModel
-from guided_operator.builders import Site, render
+from guided_operator.builders.pod import pod_template
+from guided_operator.builders.pod_paths import Site
 from support.manifests import guided_model
 
 CLAIMS = [
@@ -16,7 +17,7 @@ CPU = {"type": "None"}
 
 
 def pod(gm: GuidedModel) -> dict[str, Any]:
-    spec: dict[str, Any] = render(gm, Site("guidedmodel:1")).pods["spec"]
+    spec: dict[str, Any] = pod_template(gm, Site("guidedmodel:1"))["spec"]
     return spec
 
 

@@ -7,7 +7,8 @@ import requests
 
 from guided_operator.api import GuidedModel
 from guided_operator.api.words import WAY_TO_THE_HUB
-from guided_operator.builders import Site, render
+from guided_operator.builders.pod import pod_template
+from guided_operator.builders.pod_paths import Site
 from support.manifests import guided_model
 
 CA = {"name": "ca", "configMap": {"name": "corp-ca"}}
@@ -19,7 +20,7 @@ BOTH = ("engine", "sidecar")
 
 
 def containers(gm: GuidedModel) -> dict[str, dict[str, Any]]:
-    spec = render(gm, Site("guidedmodel:1")).pods["spec"]
+    spec = pod_template(gm, Site("guidedmodel:1"))["spec"]
     return {each["name"]: each for each in (*spec["initContainers"], *spec["containers"])}
 
 

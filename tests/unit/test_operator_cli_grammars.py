@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from guided_operator.api import ManifestError
-from guided_operator.builders import Site
+from guided_operator.builders.pod_paths import Site
 from guided_operator.cli import main
 from guided_operator.cli.inputs import gather
 from guided_operator.cli.local.site import lay_out, local_site

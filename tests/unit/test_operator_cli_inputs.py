@@ -11,11 +11,11 @@ import pytest
 import yaml
 
 from guided_operator.api import parse
-from guided_operator.builders import Site, render
+from guided_operator.builders.pod_paths import Site
 from guided_operator.cli import main
 from guided_operator.policy.installation_limits import NO_LIMITS
 from guided_operator.policy.spec_checks import check
-from support.manifests import REMOVED, changed, minimal
+from support.manifests import REMOVED, changed, children_of, minimal
 
 Capture = pytest.CaptureFixture[str]
 GRAMMAR = {"name": "card", "kind": "JSONSchema", "configMapKeyRef": {"name": "texts", "key": "card.json"}}
@@ -218,6 +218,6 @@ def test_render_prints_every_models_children_as_builders_make_them(tmp_path: Pat
     printed = list(yaml.safe_load_all(capsys.readouterr().out))
     site = Site("registry/plugin:1")
     for model, sources in ((grammars, {"texts": {"card.json": "{}"}}), (minimal("b"), {})):
-        for child in render(parse(model), site, sources).manifests():
+        for child in children_of(parse(model), site, sources):
             assert child in printed
     assert not any("ownerReferences" in each["metadata"] for each in printed)

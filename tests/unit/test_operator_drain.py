@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from guided_contract import config
-from guided_operator.builders import render
 from guided_operator.builders.configuration import pod_config as made_for
 from guided_operator.builders.drain import END_S
+from guided_operator.builders.pod import pod_template
 from guided_operator.builders.pod_paths import Site
 from guided_operator.cli.local.site import local_site
 from support.manifests import guided_model
@@ -19,7 +19,7 @@ SITE = Site("registry/guidedmodel:1")
 
 
 def pod(**spec: Any) -> dict[str, Any]:
-    found: dict[str, Any] = render(guided_model(**spec), SITE).pods["spec"]
+    found: dict[str, Any] = pod_template(guided_model(**spec), SITE)["spec"]
     return found
 
 

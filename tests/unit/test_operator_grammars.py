@@ -9,8 +9,10 @@ import pytest
 from guided_contract import grammar_files
 from guided_contract.status import GrammarStatus, PodStatus
 from guided_operator.api import parse
-from guided_operator.builders import Site, manifest, pod_key, render
-from guided_operator.builders.grammars import merge
+from guided_operator.builders.grammars import map_name, merge
+from guided_operator.builders.pod import pod_template
+from guided_operator.builders.pod_paths import Site
+from guided_operator.builders.revision_key import pod_key
 from guided_operator.kube import kinds
 from guided_operator.reconcile.conditions.chains import decide
 from guided_operator.reconcile.report import make_status
@@ -33,8 +35,7 @@ def named(*grammars: Object) -> Object:
 
 
 def files(raw: Object, sources: Any, before: Any = ()) -> tuple[dict[str, str], dict[str, str]]:
-    merged = merge(parse(raw), sources, dict(before))
-    return dict(merged.data), dict(merged.faults)
+    return merge(parse(raw), sources, dict(before))
 
 
 class TestMerge:
@@ -78,14 +79,13 @@ class TestPod:
         plain, with_one = guided_model(), guided_model(guidedDecoding__grammars=[grammar("a")])
         assert pod_key(with_one) == pod_key(plain)
         site = Site("x:1")
-        templates = [render(gm, site).pods for gm in (plain, with_one)]
+        templates = [pod_template(gm, site) for gm in (plain, with_one)]
         assert templates[0] == templates[1]
 
     def test_every_pod_mounts_the_whole_folder_in_the_sidecar(self) -> None:
-        children = render(guided_model(), Site("x:1"))
-        spec = manifest(children.template.spec)
+        spec = pod_template(guided_model("m"), Site("x:1"))["spec"]
         [volume] = [each for each in spec["volumes"] if each["name"] == "grammars"]
-        assert volume["configMap"] == {"name": children.grammars.metadata.name}
+        assert volume["configMap"] == {"name": map_name("m")}
         [sidecar] = [each for each in spec["initContainers"] if each["name"] == "sidecar"]
         [mount] = [each for each in sidecar["volumeMounts"] if each["name"] == "grammars"]
         assert mount == {"name": "grammars", "mountPath": "/etc/guidedmodel-grammars", "readOnly": True}
@@ -157,6 +157,6 @@ class TestSources:
             {"name": f"g{number}", "kind": "Regex", "configMapKeyRef": {"name": f"texts{number}", "key": "a"}}
             for number in range(8)
         ]
-        merged = merge(parse(model(guidedDecoding={"grammars": grammars})), found, {})
-        assert merged.faults.keys() >= {f"g{number}" for number in range(2, 8)}
-        assert "at most 1 MiB" in merged.faults["g7"]
+        _, faults = merge(parse(model(guidedDecoding={"grammars": grammars})), found, {})
+        assert faults.keys() >= {f"g{number}" for number in range(2, 8)}
+        assert "at most 1 MiB" in faults["g7"]

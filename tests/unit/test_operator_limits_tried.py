@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from guided_operator.api import ManifestError, parse, words
 from guided_operator.api.logits_processors import MAX_PARAMS_BYTES
 from guided_operator.api.model import MODELS_DIR
-from guided_operator.builders import Site, render
+from guided_operator.builders.pod import pod_template
+from guided_operator.builders.pod_paths import Site
 from guided_operator.policy.installation_limits import NO_LIMITS, Limits
 from guided_operator.policy.spec_checks import check
 from guided_operator.reconcile.plan import plan
@@ -222,7 +223,7 @@ def test_a_secret_with_a_token_is_a_secret_like_any_other() -> None:
     volumes = [{"name": "token", "secret": {"secretName": "default-token-abcde"}}]
     fields: dict[str, Any] = {"pod": {"volumes": volumes}}
     assert refused(**fields) == {}
-    pod = render(guided_model(**fields), Site("guidedmodel:1")).pods["spec"]
+    pod = pod_template(guided_model(**fields), Site("guidedmodel:1"))["spec"]
     assert "default-token-abcde" in [(each.get("secret") or {}).get("secretName") for each in pod["volumes"]]
     assert pod["automountServiceAccountToken"] is False
 

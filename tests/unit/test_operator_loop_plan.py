@@ -4,7 +4,7 @@ import dataclasses
 from typing import Any
 
 from guided_contract import names
-from guided_operator.builders import Site
+from guided_operator.builders.pod_paths import Site
 from guided_operator.kube import kinds
 from guided_operator.reconcile.plan import plan
 from guided_operator.reconcile.rollout import revision

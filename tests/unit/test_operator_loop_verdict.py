@@ -166,10 +166,11 @@ async def test_unchanged_status_is_not_written() -> None:
     path = "/apis/guidedmodel.io/v1alpha1/namespaces/ns/guidedmodels/m/status"
     api.objects[path] = {"metadata": {}}
     found = serving(pod("a", NEW))
-    assert await report(api, unheard, found, NOW)
+    assert await report(api, unheard, found.observed, make_status(found, NOW))
     assert api.writes == [("json", path)]
     told = {**model(), "status": to_object(make_status(found, NOW))}
-    assert not await report(api, unheard, serving(pod("a", NEW), raw=told), NOW + dt.timedelta(days=1))
+    later = serving(pod("a", NEW), raw=told)
+    assert not await report(api, unheard, later.observed, make_status(later, NOW + dt.timedelta(days=1)))
     assert api.writes == [("json", path)]
 
 
@@ -187,7 +188,7 @@ async def test_a_spent_restart_budget_is_told_in_one_event() -> None:
         if reason == "ServiceExhausted":
             said = {"exhausted": "why"}
         found = serving(pod("a", NEW, ready=said.get("ready", True)), raw=raw, **said)
-        await report(api, warn, found, NOW)
+        await report(api, warn, found.observed, make_status(found, NOW))
         raw = {**model(), "status": to_object(make_status(found, NOW))}
         return warned
 

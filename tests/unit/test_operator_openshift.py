@@ -10,7 +10,8 @@ from typing import Any
 from hypothesis import given, settings
 
 from guided_operator.api import GuidedModel
-from guided_operator.builders import Site, render
+from guided_operator.builders.pod import pod_template
+from guided_operator.builders.pod_paths import Site
 from support import drawn
 from support.manifests import guided_model
 
@@ -59,7 +60,7 @@ def _host_ports(container: Object) -> list[Object]:
 
 
 def pod(gm: GuidedModel, user_id: int | None) -> Object:
-    template = render(gm, Site("guidedmodel:1", user_id=user_id)).pods
+    template = pod_template(gm, Site("guidedmodel:1", user_id=user_id))
     spec: Object = template["spec"]
     return admitted(spec)
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 
 from guided_contract.status import PodStatus
 from guided_operator.api import GuidedModel, parse
-from guided_operator.builders import kept_spec, pod_key, with_kept_spec
+from guided_operator.builders.revision_key import kept_spec, pod_key, with_kept_spec
 from guided_operator.policy.installation_limits import Limits
 from guided_operator.reconcile.apply import Fault, Outcome
 from guided_operator.reconcile.observe import Observed

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from guided_operator.api.rollout import Rollout, surge, unavailable
-from guided_operator.builders import pod_key, workload
+from guided_operator.builders.revision_key import pod_key
+from guided_operator.builders.workload import workload
 from support.manifests import guided_model
 
 GRAMMAR = {"name": "a", "kind": "Regex", "configMapKeyRef": {"name": "texts", "key": "a"}}

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from guided_contract import names
-from guided_operator.builders import Site
+from guided_operator.builders.pod_paths import Site
 from guided_operator.reconcile.plan import Plan, plan
 from guided_operator.reconcile.rollout.revision import HISTORY_LIMIT
 from support.observed import applied, model, pod, seen

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from guided_contract import names
 from guided_operator.api import ManifestError, parse
-from guided_operator.builders import Site, render
-from support.manifests import changed, minimal
+from guided_operator.builders.pod_paths import Site
+from support.manifests import changed, children_of, minimal
 from support.worker_set_rules import AFTER_START, is_recreated, refusals
 
 Object = dict[str, Any]
@@ -30,7 +30,7 @@ ROLLOUTS = st.fixed_dictionaries(
 def workload(nodes: int = 2, **fields: Any) -> Object:
     manifest = changed(minimal(), parallelism__tensor=8, parallelism__nodes=nodes, **fields)
     kinds = ("LeaderWorkerSet", "Deployment")
-    [found] = [each for each in render(parse(manifest), SITE).manifests() if each["kind"] in kinds]
+    [found] = [each for each in children_of(parse(manifest), SITE) if each["kind"] in kinds]
     return found
 
 

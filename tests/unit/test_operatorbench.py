@@ -5,6 +5,7 @@ from pathlib import Path
 from operatorbench import bars, crowd, records
 from operatorbench.records import Changed, Converged, Restarted, Run, Storm
 
+from guided_operator.builders.revision_key import revision_name
 from guided_operator.kube import kinds
 from guided_operator.reconcile.rollout import revision
 
@@ -56,5 +57,5 @@ def test_an_older_revision_is_one_that_the_operator_would_keep() -> None:
     chosen = revision.choose(known, "0123456789", dict)
     assert (chosen.key, chosen.number) == ("0123456789", 1), "nothing is to be written"
     assert {each["metadata"]["name"] for each in older} == {
-        revision.name_of("m", each["metadata"]["labels"]["guidedmodel.io/revision"]) for each in older
+        revision_name("m", each["metadata"]["labels"]["guidedmodel.io/revision"]) for each in older
     }

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from devtools.crd import custom_resource_definition
 
-from guided_operator.builders import Site, render
+from guided_operator.builders.pod import pod_template
+from guided_operator.builders.pod_paths import Site
 from guided_operator.policy.reserved_options import refusal
 from support.manifests import guided_model
 
@@ -66,10 +67,10 @@ def test_no_field_names_a_namespace() -> None:
 
 
 def test_services_of_a_namespace_set_no_variables() -> None:
-    pod = render(guided_model(), Site("guidedmodel:1")).pods["spec"]
+    pod = pod_template(guided_model(), Site("guidedmodel:1"))["spec"]
     assert pod["enableServiceLinks"] is False
 
 
 def test_domains_of_media_are_the_owners_to_limit() -> None:
     assert refusal("--allowed-media-domains") == ""
-    assert "--allowed-media-domains" not in json.dumps(render(guided_model(), Site("guidedmodel:1")).pods)
+    assert "--allowed-media-domains" not in json.dumps(pod_template(guided_model(), Site("guidedmodel:1")))

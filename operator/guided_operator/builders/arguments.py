@@ -9,7 +9,7 @@ from guided_operator.api import GuidedModel
 from guided_operator.api.combinations import largest_batch
 from guided_operator.api.speculative import Speculative
 from guided_operator.builders.pod_paths import Site
-from guided_operator.builders.source import parse_source
+from guided_operator.builders.source import location
 
 _BACKENDS: Final = {"Auto": "auto", **backends.NAMES}
 _ASYNC: Final = {"Auto": [], "On": ["--async-scheduling"], "Off": ["--no-async-scheduling"]}
@@ -20,7 +20,7 @@ def engine_arguments(gm: GuidedModel, site: Site) -> list[str]:
     spec = gm.spec
     arguments = [
         "--model",
-        parse_source(spec.model.uri).location(site),
+        location(spec.model.uri, site),
         "--served-model-name",
         gm.served_name,
         "--host",
@@ -49,8 +49,7 @@ def _lora(gm: GuidedModel, site: Site) -> list[str]:
     if lora is None:
         return []
     modules = [
-        _json({"name": adapter.name, "path": parse_source(adapter.uri).location(site)})
-        for adapter in lora.adapters
+        _json({"name": adapter.name, "path": location(adapter.uri, site)}) for adapter in lora.adapters
     ]
     return ["--enable-lora", "--lora-modules", *modules]
 
@@ -64,7 +63,7 @@ def _speculative(gm: GuidedModel, site: Site) -> list[str]:
         "num_speculative_tokens": speculative.most_tokens,
     }
     if speculative.draft_model is not None:
-        options["model"] = parse_source(speculative.draft_model.uri).location(site)
+        options["model"] = location(speculative.draft_model.uri, site)
         options["draft_tensor_parallel_size"] = gm.spec.parallelism.tensor
         if speculative.draft_model.revision is not None:
             options["revision"] = speculative.draft_model.revision

@@ -1,95 +1,40 @@
-"""The children of a GuidedModel, put together; one builder per kind."""
+"""The children of a GuidedModel: those beside its pods, in an order in which they can be created."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Any
-
-from kubernetes.aio import client as k8s
+from typing import Final
 
 from guided_operator.api import GuidedModel
-from guided_operator.builders import grammars, monitoring
-from guided_operator.builders.configuration import config_file, config_file_name
-from guided_operator.builders.disruption_budget import disruption_budget
-from guided_operator.builders.grammars import NO_SOURCES, Sources
-from guided_operator.builders.labels import metadata
-from guided_operator.builders.network_policy import network_policy
-from guided_operator.builders.objects import manifest
-from guided_operator.builders.own_parts import with_own_parts
-from guided_operator.builders.pod import pod_template
+from guided_operator.api.network_policy import NetworkPeer
+from guided_operator.builders.monitoring import pod_monitor
+from guided_operator.builders.objects import Object, is_grouped, leader_selector, metadata, selector
 from guided_operator.builders.pod_paths import Site
-from guided_operator.builders.revision_key import pod_key
-from guided_operator.builders.service import headless_service, service
-from guided_operator.builders.workload import is_grouped, workload
+from guided_operator.builders.workload import nodes_name
 
-Object = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Children:
-    """What a GuidedModel's pods are made of, and what stands around them; each part is made when asked for.
-
-    `config_map` and `template` are of `model`'s revision. `before` is what pods need to be there, `after`
-    what looks after them. `sources`: the ConfigMaps of its named grammars.
-    """
-
-    model: GuidedModel
-    site: Site
-    sources: Sources = field(default_factory=dict)
-
-    @cached_property
-    def config_map(self) -> k8s.V1ConfigMap:
-        """The configuration file of launcher and sidecar."""
-        data = {config_file_name(self.site): config_file(self.model, self.site)}
-        return config_map(self.model, pod_key(self.model), data)
-
-    @cached_property
-    def template(self) -> k8s.V1PodTemplateSpec:
-        """The pods, as the operator makes them."""
-        return pod_template(self.model, self.site, self.config_map.metadata.name)
-
-    @cached_property
-    def pods(self) -> Object:
-        """The pods' template as it is applied, with what the user says in a pod's own words."""
-        return with_own_parts(self.model, manifest(self.template))
-
-    @cached_property
-    def grammars(self) -> k8s.V1ConfigMap:
-        """The named grammars' texts."""
-        return grammars.config_map(self.model, grammars.merge(self.model, self.sources, {}).data)
-
-    @cached_property
-    def before(self) -> tuple[Object, ...]:
-        """What is there before the pods."""
-        return _present(
-            manifest(_service_account(self.model)),
-            network_policy(self.model, self.site),
-            manifest(headless_service(self.model)) if is_grouped(self.model) else None,
-            manifest(service(self.model, self.site)),
-        )
-
-    @cached_property
-    def after(self) -> tuple[Object, ...]:
-        """What comes after the pods."""
-        return _present(
-            manifest(disruption_budget(self.model)),
-            monitoring.pod_monitor(self.model),
-        )
-
-    def manifests(self) -> list[Object]:
-        """Return them as plain objects, in an order in which they can be created."""
-        pods = workload(self.model, self.pods, self.model.spec.replicas)
-        maps = (manifest(self.config_map), manifest(self.grammars))
-        return [*self.before, *maps, pods, *self.after]
+# One at a time leaves the others to serve; a single pod may go too, or no node could ever be drained.
+_MAX_EVICTED: Final = 1
+_NAMESPACE_NAME: Final = "kubernetes.io/metadata.name"
 
 
-def render(gm: GuidedModel, site: Site, sources: Sources = NO_SOURCES) -> Children:
-    """Return what the model's children should be; pure: the same for the same input.
+def before_pods(gm: GuidedModel, site: Site) -> list[Object]:
+    """Return what pods need to be there, beside their ConfigMaps."""
+    policy = _network_policy(gm, site)
+    return [
+        _service_account(gm),
+        *([policy] if policy is not None else []),
+        *([_headless_service(gm)] if is_grouped(gm) else []),
+        _service(gm, site),
+    ]
 
-    Children of a model without a uid have no owner reference (`guidedmodel render` and `run`). `sources` is
-    the data of the ConfigMaps that hold named grammars, by name.
-    """
-    return Children(gm, site, sources)
+
+def after_pods(gm: GuidedModel) -> list[Object]:
+    """Return what looks after the pods."""
+    monitor = pod_monitor(gm)
+    return [_disruption_budget(gm), *([monitor] if monitor is not None else [])]
+
+
+def config_map(gm: GuidedModel, name: str, data: Mapping[str, str]) -> Object:
+    """Return a ConfigMap that the pods mount, `data` by file name."""
+    return {"apiVersion": "v1", "data": dict(data), "kind": "ConfigMap", "metadata": metadata(gm, name)}
 
 
 def url(namespace: str, name: str, site: Site) -> str:
@@ -97,23 +42,89 @@ def url(namespace: str, name: str, site: Site) -> str:
     return f"http://{name}.{namespace}.svc:{site.ports.engine}"
 
 
-def _present(*objects: Object | None) -> tuple[Object, ...]:
-    return tuple(each for each in objects if each is not None)
+def _service_account(gm: GuidedModel) -> Object:
+    return {
+        "apiVersion": "v1",
+        "automountServiceAccountToken": False,
+        "kind": "ServiceAccount",
+        "metadata": metadata(gm),
+    }
 
 
-def _service_account(gm: GuidedModel) -> k8s.V1ServiceAccount:
-    return k8s.V1ServiceAccount(
-        api_version="v1",
-        kind="ServiceAccount",
-        metadata=metadata(gm),
-        automount_service_account_token=False,
-    )
+def _service(gm: GuidedModel, site: Site) -> Object:
+    """Return the Service in front of the pods that serve the API."""
+    number = site.ports.engine
+    port = {"name": "http", "port": number, "protocol": "TCP", "targetPort": number}
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": metadata(gm),
+        "spec": {"ports": [port], "selector": leader_selector(gm)},
+    }
 
 
-def config_map(gm: GuidedModel, key: str, data: Mapping[str, str]) -> k8s.V1ConfigMap:
-    """Return the ConfigMap with the configuration file of the revision `key`; `data` by file name."""
-    # Named by revision: a pod of the old revision that restarts in the middle of a rollout must find the
-    # configuration that belongs to its arguments.
-    return k8s.V1ConfigMap(
-        api_version="v1", kind="ConfigMap", metadata=metadata(gm, f"{gm.name}-{key}"), data=dict(data)
-    )
+def _headless_service(gm: GuidedModel) -> Object:
+    """Return the Service that gives each pod of a group its name in DNS, also before it is ready."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": metadata(gm, nodes_name(gm)),
+        "spec": {"clusterIP": "None", "publishNotReadyAddresses": True, "selector": selector(gm)},
+    }
+
+
+def _disruption_budget(gm: GuidedModel) -> Object:
+    """Return how many of the model's pods a drained node may take."""
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": metadata(gm),
+        "spec": {
+            "maxUnavailable": _MAX_EVICTED,
+            "selector": {"matchLabels": selector(gm)},
+            # A pod that never gets ready must not keep its node from being drained.
+            "unhealthyPodEvictionPolicy": "AlwaysAllow",
+        },
+    }
+
+
+def _network_policy(gm: GuidedModel, site: Site) -> Object | None:
+    """Return who may connect to the pods; None: the cluster says.
+
+    A group's pods always have one: what vLLM's ranks say to each other is neither authenticated nor checked.
+    """
+    wanted = gm.spec.network_policy
+    if wanted is None and not is_grouped(gm):
+        return None
+    rules: list[Object] = []
+    if is_grouped(gm):
+        rules.append({"from": [{"podSelector": {"matchLabels": selector(gm)}}]})
+    public = _ports(site.ports.engine, site.ports.sidecar)
+    if wanted is None:
+        rules.append({"ports": public})
+    else:
+        operator = {"namespaceSelector": {"matchLabels": {_NAMESPACE_NAME: site.operator_namespace}}}
+        rules.append({"ports": _ports(site.ports.sidecar), "from": [operator]})
+        if wanted.allow_from:  # an empty list would mean everybody
+            rules.append({"ports": public, "from": [_peer(peer) for peer in wanted.allow_from]})
+    return {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": metadata(gm),
+        "spec": {
+            "podSelector": {"matchLabels": selector(gm)},
+            "policyTypes": ["Ingress"],
+            "ingress": rules,
+        },
+    }
+
+
+def _ports(*numbers: int) -> list[Object]:
+    return [{"port": number, "protocol": "TCP"} for number in numbers]
+
+
+def _peer(peer: NetworkPeer) -> Object:
+    pods: Object = {"podSelector": {"matchLabels": peer.pod_labels} if peer.pod_labels else {}}
+    if peer.namespace_labels:
+        pods["namespaceSelector"] = {"matchLabels": peer.namespace_labels}
+    return pods

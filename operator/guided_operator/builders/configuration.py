@@ -8,18 +8,18 @@ from guided_operator.api.base import seconds
 from guided_operator.api.quantity import amount
 from guided_operator.builders.drain import drain_config
 from guided_operator.builders.pod_paths import Site
-from guided_operator.builders.source import parse_source
+from guided_operator.builders.source import location
 
 
 def pod_config(gm: GuidedModel, site: Site) -> config.PodConfig:
     """Return what engine and sidecar of this model's pods read."""
     spec = gm.spec
-    location = parse_source(spec.model.uri).location(site)
+    path = location(spec.model.uri, site)
     return config.PodConfig(
         name=gm.name,
         namespace=gm.namespace,
-        model=location,
-        tokenizer=location,
+        model=path,
+        tokenizer=path,
         revision=spec.model.revision,
         served_name=gm.served_name,
         trust_remote_code=spec.model.trust_remote_code,
@@ -32,16 +32,7 @@ def pod_config(gm: GuidedModel, site: Site) -> config.PodConfig:
         bind_host=site.bind_host,
         ports=site.ports,
         guided_decoding=_guided_decoding(gm),
-        logits_processors=[
-            config.LogitsProcessorConfig(
-                name=processor.name,
-                factory=processor.factory,
-                params=processor.params,
-                apply_by_default=processor.apply_by_default,
-                enforced=processor.enforced,
-            )
-            for processor in spec.logits_processors
-        ],
+        logits_processors=[config.LogitsProcessorConfig(**dict(each)) for each in spec.logits_processors],
         drafts_by_load=spec.speculative is not None and spec.speculative.by_load,
         probes=config.ProbesConfig(
             startup_timeout_s=seconds(spec.probes.startup_timeout),
@@ -52,14 +43,9 @@ def pod_config(gm: GuidedModel, site: Site) -> config.PodConfig:
     )
 
 
-def config_file(gm: GuidedModel, site: Site) -> str:
-    """Return the configuration file's text."""
-    return config.encode(pod_config(gm, site)).decode()
-
-
-def config_file_name(site: Site) -> str:
-    """Return the configuration file's name in its folder."""
-    return PurePosixPath(site.config_path).name
+def config_file(gm: GuidedModel, site: Site) -> dict[str, str]:
+    """Return the configuration file's text by its name."""
+    return {PurePosixPath(site.config_path).name: config.encode(pod_config(gm, site)).decode()}
 
 
 def collector(gm: GuidedModel) -> str | None:

@@ -3,16 +3,17 @@
 from math import ceil
 from typing import Final
 
-from kubernetes.aio import client as k8s
-
 from guided_contract.config import DrainConfig
 from guided_operator.api import GuidedModel
 from guided_operator.api.base import seconds
+from guided_operator.builders.objects import Object
 from guided_operator.builders.pod_paths import Site
 
 # After the drain, or where there is nothing to drain: vLLM's own end (the launcher kills it after 20 s, and
 # ranks without it after 6), the sidecar's last spans (5 s), and what the node needs between them.
 END_S: Final = 40
+# Requests may still arrive so long after a pod was removed from its Service, until every proxy knows.
+_ENDPOINT_LAG_S: Final = 5.0
 
 # The kubelet sends TERM to a container that it has only just started where its pod is deleted meanwhile, and
 # the kernel drops each signal that a container's first process has no handler for. So it waits, here 10 s at
@@ -29,17 +30,16 @@ done
 """
 
 
-def lifecycle() -> k8s.V1Lifecycle:
+def lifecycle() -> Object:
     """Return the preStop hook: it waits until the container's first process handles TERM."""
-    hook = k8s.V1ExecAction(command=["/bin/sh", "-c", HEARS_TERM])
-    return k8s.V1Lifecycle(pre_stop=k8s.V1LifecycleHandler(_exec=hook))
+    return {"preStop": {"exec": {"command": ["/bin/sh", "-c", HEARS_TERM]}}}
 
 
 def drain_config(gm: GuidedModel, site: Site) -> DrainConfig | None:
-    """Return how the launcher drains once it was told to stop; None: it does not drain."""
-    if site.endpoint_lag_s is None:
+    """Return how the launcher drains once it was told to stop; None: it stops at once, without a Service."""
+    if not site.in_cluster:
         return None
-    return DrainConfig(timeout_s=seconds(gm.spec.drain.timeout), endpoint_lag_s=site.endpoint_lag_s)
+    return DrainConfig(timeout_s=seconds(gm.spec.drain.timeout), endpoint_lag_s=_ENDPOINT_LAG_S)
 
 
 def grace_period_s(gm: GuidedModel, site: Site) -> int:

@@ -4,14 +4,14 @@ from math import floor
 from typing import Final
 from urllib.parse import urlsplit
 
-from kubernetes.aio import client as k8s
-
 from guided_contract import names
 from guided_operator.api import GuidedModel, words
-from guided_operator.api.engine import EnvSource, EnvVar
+from guided_operator.api.base import SecretKey
+from guided_operator.api.engine import EnvVar
 from guided_operator.api.quantity import amount
 from guided_operator.builders.configuration import collector
-from guided_operator.builders.pod_paths import Site
+from guided_operator.builders.objects import Object, is_grouped
+from guided_operator.builders.pod_paths import CACHE, HOME, HUB, PLUGIN_DIR, Site
 from guided_operator.builders.source import compile_cache, downloads
 
 # A connection that a client is about to use must not be closed meanwhile: longer than clients and gateways
@@ -34,27 +34,26 @@ _EXCEPT: Final = {"NO_PROXY", "no_proxy"}
 _SAME_POD: Final = ("localhost", "127.0.0.1")
 
 
-def engine_environment(gm: GuidedModel, site: Site) -> list[k8s.V1EnvVar]:
+def engine_environment(gm: GuidedModel, site: Site) -> list[Object]:
     """Return the engine container's variables."""
     variables = _shared(gm, site)
     variables["VLLM_NO_USAGE_STATS"] = "1"  # a pod tells nobody outside about itself unless asked to
     variables["VLLM_HTTP_TIMEOUT_KEEP_ALIVE"] = str(_KEEP_ALIVE_S)
     if compile_cache(gm, site) is not None:
-        variables |= {name: f"{site.cache}/{folder}" for name, folder in COMPILE_CACHES.items()}
+        variables |= {name: f"{CACHE}/{folder}" for name, folder in COMPILE_CACHES.items()}
     if gm.spec.engine.accelerator.type == "None":
         variables |= _cpu(gm)
     if not any(name.startswith("nvidia.com/") for name in gm.spec.engine.accelerator.resource_of(1)):
         variables |= _NO_NVIDIA
-    merged = _merged(variables, [*_secrets(gm), *_way(gm, gm.spec.engine.env)])
-    if gm.spec.parallelism.nodes > 1:
+    merged = _merged(gm, variables, gm.spec.engine.env)
+    if is_grouped(gm):
         # Where the others' ranks find this node's; vLLM's own guess is the way to the internet.
-        source = k8s.V1EnvVarSource(field_ref=k8s.V1ObjectFieldSelector(field_path="status.podIP"))
-        own = k8s.V1EnvVar(name="VLLM_HOST_IP", value_from=source)
-        merged = [own, *(each for each in merged if each.name != own.name)]
+        own = {"name": "VLLM_HOST_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}
+        merged = [own, *(each for each in merged if each["name"] != own["name"])]
     return merged
 
 
-def sidecar_environment(gm: GuidedModel, site: Site) -> list[k8s.V1EnvVar]:
+def sidecar_environment(gm: GuidedModel, site: Site) -> list[Object]:
     """Return the sidecar container's variables: it loads the tokenizer as the engine does, and no GPU."""
     variables = _shared(gm, site) | _NO_NVIDIA
     theirs = [
@@ -62,7 +61,7 @@ def sidecar_environment(gm: GuidedModel, site: Site) -> list[k8s.V1EnvVar]:
         for env in gm.spec.engine.env
         if env.name.startswith("HF_") or env.name in (*words.WAY_TO_THE_HUB, *words.TELEMETRY)
     ]
-    return _merged(variables, [*_secrets(gm), *_way(gm, theirs)])
+    return _merged(gm, variables, theirs)
 
 
 def _way(gm: GuidedModel, variables: list[EnvVar]) -> list[EnvVar]:
@@ -79,34 +78,19 @@ def _way(gm: GuidedModel, variables: list[EnvVar]) -> list[EnvVar]:
     return list(found.values())
 
 
-def _secrets(gm: GuidedModel) -> list[EnvVar]:
-    """Return what engine and sidecar get from Secrets: the sidecar reads the hub, and asks the engine."""
-    keys = {
-        names.ENV_HUB_TOKEN: gm.spec.model.auth_secret_key_ref,
-        names.ENV_API_KEY: gm.spec.engine.api_key_secret_key_ref,
-    }
-    return [
-        EnvVar(name=name, value_from=EnvSource(secret_key_ref=key))
-        for name, key in keys.items()
-        if key is not None
-    ]
-
-
 def _shared(gm: GuidedModel, site: Site) -> dict[str, str]:
     variables = {names.ENV_CONFIG: site.config_path, "PYTHONUNBUFFERED": "1"}
     endpoint = collector(gm)
     if endpoint is not None and site.otlp_endpoint is None:
         variables["OTEL_EXPORTER_OTLP_ENDPOINT"] = endpoint.rstrip("/").removesuffix("/v1/traces")
-    if site.plugin_dir:
-        variables["PYTHONPATH"] = site.plugin_dir
-    if site.home:
+    if site.in_cluster:
         # The user of the pod has no entry in the image's passwd: without USER, torch fails to name its cache.
-        variables |= {"HOME": site.home, "USER": "guidedmodel"}
+        variables |= {"PYTHONPATH": PLUGIN_DIR, "HOME": HOME, "USER": "guidedmodel"}
     if not downloads(gm):
         variables["HF_HUB_OFFLINE"] = "1"
         return variables
-    if site.hub:
-        variables["HF_HOME"] = site.hub
+    if site.in_cluster:
+        variables["HF_HOME"] = HUB
     if site.hub_endpoint:
         variables["HF_ENDPOINT"] = site.hub_endpoint
     return variables
@@ -126,14 +110,21 @@ def _cpu(gm: GuidedModel) -> dict[str, str]:
     return variables
 
 
-def _merged(ours: dict[str, str], theirs: list[EnvVar]) -> list[k8s.V1EnvVar]:
-    merged = {name: k8s.V1EnvVar(name=name, value=value) for name, value in ours.items()}
-    return list((merged | {variable.name: _variable(variable) for variable in theirs}).values())
+def _merged(gm: GuidedModel, ours: dict[str, str], theirs: list[EnvVar]) -> list[Object]:
+    merged: dict[str, Object] = {name: {"name": name, "value": value} for name, value in ours.items()}
+    # Engine and sidecar get both: the sidecar reads the hub, and asks the engine.
+    secrets = {
+        names.ENV_HUB_TOKEN: gm.spec.model.auth_secret_key_ref,
+        names.ENV_API_KEY: gm.spec.engine.api_key_secret_key_ref,
+    }
+    merged |= {name: _from_secret(name, key) for name, key in secrets.items() if key is not None}
+    for each in _way(gm, theirs):
+        own = {"name": each.name, "value": each.value}
+        merged[each.name] = (
+            own if each.value_from is None else _from_secret(each.name, each.value_from.secret_key_ref)
+        )
+    return list(merged.values())
 
 
-def _variable(variable: EnvVar) -> k8s.V1EnvVar:
-    if variable.value_from is None:
-        return k8s.V1EnvVar(name=variable.name, value=variable.value)
-    key = variable.value_from.secret_key_ref
-    selector = k8s.V1SecretKeySelector(name=key.name, key=key.key)
-    return k8s.V1EnvVar(name=variable.name, value_from=k8s.V1EnvVarSource(secret_key_ref=selector))
+def _from_secret(name: str, key: SecretKey) -> Object:
+    return {"name": name, "valueFrom": {"secretKeyRef": {"key": key.key, "name": key.name}}}

@@ -1,27 +1,14 @@
 """Named grammars: the texts of many ConfigMaps, in the one that a model's pods mount."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Final
-
-from kubernetes.aio import client as k8s
 
 from guided_contract import grammar_files
 from guided_operator.api import GuidedModel
-from guided_operator.builders.labels import metadata
 
 # ConfigMaps by name; None: there is no such ConfigMap, or a text that is too large beside the others.
 Sources = Mapping[str, Mapping[str, str | None] | None]
-NO_SOURCES: Final[Sources] = {}
 _TOO_LARGE: Final = "too large: all grammars of a model together may have at most 1 MiB"
-
-
-@dataclass(frozen=True, slots=True)
-class Grammars:
-    """What the pods mount. `faults`: why a grammar's text is not there or not the newest, by its name."""
-
-    data: Mapping[str, str] = field(default_factory=dict)
-    faults: Mapping[str, str] = field(default_factory=dict)
 
 
 def map_name(model: str) -> str:
@@ -29,17 +16,13 @@ def map_name(model: str) -> str:
     return f"{model}-grammars"
 
 
-def merge(gm: GuidedModel, sources: Sources, before: Mapping[str, str]) -> Grammars:
-    """Return the files of all named grammars.
+def merge(
+    gm: GuidedModel, sources: Sources, before: Mapping[str, str]
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the files of all named grammars, and by a grammar's name why its text is missing or an old one.
 
-    A grammar whose text is missing or too large keeps its previous text; if it had none, its file says why.
-
-    Parameters
-    ----------
-    sources
-        Data of the ConfigMaps in the model's namespace, by name.
-    before
-        The files that the pods have now: text by file name.
+    A grammar whose text is missing or too large keeps its previous text, of the files that pods had `before`;
+    if it had none, its file says why.
     """
     data: dict[str, str] = {}
     faults: dict[str, str] = {}
@@ -57,14 +40,7 @@ def merge(gm: GuidedModel, sources: Sources, before: Mapping[str, str]) -> Gramm
             file, text = grammar_files.file_name(grammar.name, grammar_files.ABSENT), fault
         data[file] = text
         size += _size(file, text)
-    return Grammars(data, faults)
-
-
-def config_map(gm: GuidedModel, data: Mapping[str, str]) -> k8s.V1ConfigMap:
-    """Return the ConfigMap that the pods mount, `data` by file name; it exists even without grammars."""
-    return k8s.V1ConfigMap(
-        api_version="v1", kind="ConfigMap", metadata=metadata(gm, map_name(gm.name)), data=dict(data)
-    )
+    return data, faults
 
 
 def _text(sources: Sources, name: str, key: str) -> tuple[str | None, str]:

@@ -2,15 +2,12 @@
 
 import re
 from math import ceil
-from typing import Any, Final
+from typing import Final
 
 from guided_contract import names
 from guided_operator.api import GuidedModel
 from guided_operator.api.base import seconds
-from guided_operator.builders.labels import metadata, selector
-from guided_operator.builders.objects import manifest
-
-Object = dict[str, Any]
+from guided_operator.builders.objects import Object, metadata, selector
 
 
 def _pod_label(name: str) -> list[str]:
@@ -38,7 +35,7 @@ def pod_monitor(gm: GuidedModel) -> Object | None:
     wanted = gm.spec.telemetry.metrics if gm.spec.telemetry is not None else None
     if wanted is None:
         return None
-    about = manifest(metadata(gm))
+    about = metadata(gm)
     about["labels"] = {**wanted.labels, **about["labels"]}  # ours find it again
     interval = f"{ceil(seconds(wanted.interval))}s"
     return {

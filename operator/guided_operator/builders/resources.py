@@ -6,11 +6,10 @@ node runs out of memory.
 
 from typing import Final
 
-from kubernetes.aio import client as k8s
-
 from guided_operator.api import GuidedModel
 from guided_operator.api.quantity import canonical
 from guided_operator.api.resources import Resources
+from guided_operator.builders.objects import Object, given
 
 # vLLM wants a CPU for each of its processes: the ranks, and of each engine its core and its API server.
 _CPU_PER_ENGINE: Final = 2
@@ -20,7 +19,7 @@ _SIDECAR: Final = Resources(requests={"cpu": "100m", "memory": "512Mi"}, limits=
 _PLUGIN: Final = Resources(requests={"cpu": "10m", "memory": "32Mi"}, limits={"memory": "128Mi"})
 
 
-def engine_resources(gm: GuidedModel) -> k8s.V1ResourceRequirements:
+def engine_resources(gm: GuidedModel) -> Object:
     """Return what the engine gets: what the user says, what follows from the ranks, and accelerators."""
     spread, accelerator = gm.spec.parallelism, gm.spec.engine.accelerator
     requests = {
@@ -30,18 +29,17 @@ def engine_resources(gm: GuidedModel) -> k8s.V1ResourceRequirements:
     resources = _filled(gm.spec.resources, Resources(requests=requests))
     own = accelerator.resource_of(spread.ranks)
     # The server adds requests equal to these limits; written out, the live object equals the wanted one.
-    made = _requirements(Resources(requests=resources.requests | own, limits=resources.limits | own))
-    claims = [*accelerator.claims, *gm.spec.pod.resource_claims]
-    made.claims = [k8s.CoreV1ResourceClaim(name=claim["name"]) for claim in claims] or None
-    return made
+    resources = Resources(requests=resources.requests | own, limits=resources.limits | own)
+    claims = [{"name": claim["name"]} for claim in (*accelerator.claims, *gm.spec.pod.resource_claims)]
+    return given(claims=claims or None) | _requirements(resources)
 
 
-def sidecar_resources(gm: GuidedModel) -> k8s.V1ResourceRequirements:
+def sidecar_resources(gm: GuidedModel) -> Object:
     """Return what the sidecar gets."""
     return _requirements(_filled(gm.spec.sidecar.resources, _SIDECAR))
 
 
-def plugin_resources() -> k8s.V1ResourceRequirements:
+def plugin_resources() -> Object:
     """Return what the container gets that copies the plugin."""
     return _requirements(_PLUGIN)
 
@@ -57,5 +55,5 @@ def _filled(own: Resources, default: Resources) -> Resources:
     return Resources(requests=requests | own.requests, limits=limits | own.limits)
 
 
-def _requirements(resources: Resources) -> k8s.V1ResourceRequirements:
-    return k8s.V1ResourceRequirements(requests=resources.requests or None, limits=resources.limits or None)
+def _requirements(resources: Resources) -> Object:
+    return given(limits=resources.limits or None, requests=resources.requests or None)

@@ -33,6 +33,11 @@ def pod_key(gm: GuidedModel) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:10]
 
 
+def revision_name(model: str, key: str) -> str:
+    """Return the name of a revision's ControllerRevision, and of its ConfigMap."""
+    return f"{model}-{key}"
+
+
 def kept_spec(gm: GuidedModel) -> dict[str, Any]:
     """Return what a revision keeps of the spec that its pods are made from, to be checked before they run."""
     return _fields(gm, {**_NOT_OF_PODS, **_PARAMS})

@@ -3,103 +3,90 @@
 from pathlib import PurePosixPath
 from typing import Final
 
-from kubernetes.aio import client as k8s
-
 from guided_operator.api import GuidedModel, words
+from guided_operator.api.pod import SOURCES
 from guided_operator.api.quantity import canonical
 from guided_operator.api.resources import Claim
+from guided_operator.builders import pod_paths
 from guided_operator.builders.grammars import map_name
-from guided_operator.builders.own_parts import OWN
+from guided_operator.builders.objects import Object
 from guided_operator.builders.pod_paths import Site
 from guided_operator.builders.source import claims, compile_cache, downloads
 
-_RUN: Final = "run"
-_CONFIG: Final = "config"
-_GRAMMARS: Final = "grammars"
-_PLUGIN: Final = "plugin"
-_SHM: Final = "shm"
-_ENGINE_TMP: Final = "engine-tmp"
-_SIDECAR_TMP: Final = "sidecar-tmp"
-_HUB: Final = "hub"
-_CACHE: Final = "cache"
-
-# Compiled grammars live there, up to 22 MB each; what is really used counts against the containers' memory.
-_RUN_LIMIT: Final = "1Gi"
+_OWN: Final = "own-"  # before the names of the user's volumes
 
 
-def shm_limit(ranks: int) -> str:
-    """Return the size of /dev/shm: vLLM's message queues (16 MiB x 10 chunks per rank) and NCCL's buffers."""
-    return canonical(f"{1024 + 512 * ranks}Mi")
-
-
-def volumes(gm: GuidedModel, site: Site, config_map: str) -> list[k8s.V1Volume]:
+def volumes(gm: GuidedModel, site: Site, config_map: str) -> list[Object]:
     """Return the pod's volumes."""
     found = [
-        k8s.V1Volume(name=_RUN, empty_dir=_memory(_RUN_LIMIT)),
-        k8s.V1Volume(name=_CONFIG, config_map=k8s.V1ConfigMapVolumeSource(name=config_map)),
+        # Compiled grammars live there, up to 22 MB each; what is used counts against the containers' memory.
+        _memory("run", "1Gi"),
+        {"configMap": {"name": config_map}, "name": "config"},
         # In every pod, and as a whole: the kubelet brings changes to no other kind of mount.
-        k8s.V1Volume(name=_GRAMMARS, config_map=k8s.V1ConfigMapVolumeSource(name=map_name(gm.name))),
-        k8s.V1Volume(name=_SHM, empty_dir=_memory(_shm_limit(gm))),
-        k8s.V1Volume(name=_ENGINE_TMP, empty_dir=k8s.V1EmptyDirVolumeSource()),
-        k8s.V1Volume(name=_SIDECAR_TMP, empty_dir=k8s.V1EmptyDirVolumeSource()),
+        {"configMap": {"name": map_name(gm.name)}, "name": "grammars"},
+        _memory("shm", _shm_limit(gm)),
+        _folder("engine-tmp"),
+        _folder("sidecar-tmp"),
     ]
-    if site.plugin_dir:
-        found.append(k8s.V1Volume(name=_PLUGIN, empty_dir=k8s.V1EmptyDirVolumeSource()))
+    if site.in_cluster:
+        found.append(_folder("plugin"))
     if _downloads(gm, site):
-        found.append(_hub_volume(gm))
+        hub = gm.spec.storage.hub.persistent_volume_claim
+        found.append(_claimed("hub", hub) if hub is not None else _folder("hub"))
     if (cache := compile_cache(gm, site)) is not None:
-        found.append(_claimed(_CACHE, cache))
+        found.append(_claimed("cache", cache))
     for claim in claims(gm):
-        source = k8s.V1PersistentVolumeClaimVolumeSource(claim_name=claim, read_only=True)
-        found.append(k8s.V1Volume(name=_claim_volume(gm, claim), persistent_volume_claim=source))
+        source = {"claimName": claim, "readOnly": True}
+        found.append({"name": _claim_volume(gm, claim), "persistentVolumeClaim": source})
     return found
 
 
-def on_node(made: list[k8s.V1Volume]) -> str:
-    """Return our own folders on the node's disk, with commas; users' own are theirs to declare."""
-    folders = (one for one in made if one.empty_dir is not None and one.empty_dir.medium != "Memory")
-    return ",".join(one.name for one in folders)
-
-
-def engine_mounts(gm: GuidedModel, site: Site) -> list[k8s.V1VolumeMount]:
-    """Return what the engine container sees."""
-    shm = k8s.V1VolumeMount(name=_SHM, mount_path="/dev/shm")  # noqa: S108 - an emptyDir of the pod's own
-    own = [_own_mount(site, volume["name"]) for volume in gm.spec.pod.volumes]
-    if compile_cache(gm, site) is not None:
-        own.append(k8s.V1VolumeMount(name=_CACHE, mount_path=site.cache))
-    return [*_shared_mounts(gm, site), shm, *own, *_home_mounts(site, _ENGINE_TMP)]
-
-
-def sidecar_mounts(gm: GuidedModel, site: Site) -> list[k8s.V1VolumeMount]:
-    """Return what the sidecar sees: for the tokenizer the model, or whom to trust on the way to the hub."""
-    grammars = k8s.V1VolumeMount(name=_GRAMMARS, mount_path=site.named_grammars, read_only=True)
-    trust = [_own_mount(site, name, read_only=True) for name in _trusted(gm, site)]
-    return [*_shared_mounts(gm, site), grammars, *trust, *_home_mounts(site, _SIDECAR_TMP)]
-
-
-def plugin_mounts(site: Site) -> list[k8s.V1VolumeMount]:
-    """Return what the copying container sees: the folder it fills."""
-    return [k8s.V1VolumeMount(name=_PLUGIN, mount_path=site.plugin_dir)]
-
-
-def _shared_mounts(gm: GuidedModel, site: Site) -> list[k8s.V1VolumeMount]:
-    folder = str(PurePosixPath(site.config_path).parent)
-    mounts = [
-        k8s.V1VolumeMount(name=_RUN, mount_path=site.run_dir),
-        k8s.V1VolumeMount(name=_CONFIG, mount_path=folder, read_only=True),
+def own_volumes(gm: GuidedModel) -> list[Object]:
+    """Return the user's volumes, of the sources that these may have."""
+    return [
+        {"name": _OWN + volume["name"], **{each: volume[each] for each in SOURCES if each in volume}}
+        for volume in gm.spec.pod.volumes
     ]
-    if site.plugin_dir:
-        mounts.append(k8s.V1VolumeMount(name=_PLUGIN, mount_path=site.plugin_dir, read_only=True))
+
+
+def on_node(made: list[Object]) -> str:
+    """Return our own folders on the node's disk, with commas; users' own are theirs to declare."""
+    return ",".join(each["name"] for each in made if each.get("emptyDir") == {})
+
+
+def engine_mounts(gm: GuidedModel, site: Site) -> list[Object]:
+    """Return what the engine container sees."""
+    own = [_own_mount(volume["name"]) for volume in gm.spec.pod.volumes]
+    if compile_cache(gm, site) is not None:
+        own.append(_mount("cache", pod_paths.CACHE))
+    return [*_shared_mounts(gm, site), _mount("shm", "/dev/shm"), *own, *_home_mounts(site, "engine-tmp")]  # noqa: S108 - an emptyDir of the pod's own
+
+
+def sidecar_mounts(gm: GuidedModel, site: Site) -> list[Object]:
+    """Return what the sidecar sees: for the tokenizer the model, or whom to trust on the way to the hub."""
+    grammars = _read_only("grammars", site.named_grammars)
+    trust = [{**_own_mount(name), "readOnly": True} for name in _trusted(gm)]
+    return [*_shared_mounts(gm, site), grammars, *trust, *_home_mounts(site, "sidecar-tmp")]
+
+
+def plugin_mounts() -> list[Object]:
+    """Return what the copying container sees: the folder it fills."""
+    return [_mount("plugin", pod_paths.PLUGIN_DIR)]
+
+
+def _shared_mounts(gm: GuidedModel, site: Site) -> list[Object]:
+    folder = str(PurePosixPath(site.config_path).parent)
+    mounts = [_mount("run", site.run_dir), _read_only("config", folder)]
+    if site.in_cluster:
+        mounts.append(_read_only("plugin", pod_paths.PLUGIN_DIR))
     if _downloads(gm, site):
-        mounts.append(k8s.V1VolumeMount(name=_HUB, mount_path=site.hub))
-    for claim in claims(gm):
-        name = _claim_volume(gm, claim)
-        mounts.append(k8s.V1VolumeMount(name=name, mount_path=site.models(claim), read_only=True))
+        mounts.append(_mount("hub", pod_paths.HUB))
+    mounts += [_read_only(_claim_volume(gm, claim), site.models(claim)) for claim in claims(gm)]
     return mounts
 
 
-def _home_mounts(site: Site, volume: str) -> list[k8s.V1VolumeMount]:
-    return [k8s.V1VolumeMount(name=volume, mount_path=site.home)] if site.home else []
+def _home_mounts(site: Site, volume: str) -> list[Object]:
+    return [_mount(volume, pod_paths.HOME)] if site.in_cluster else []
 
 
 def _claim_volume(gm: GuidedModel, claim: str) -> str:
@@ -108,33 +95,15 @@ def _claim_volume(gm: GuidedModel, claim: str) -> str:
 
 
 def _downloads(gm: GuidedModel, site: Site) -> bool:
-    return bool(site.hub) and downloads(gm)
+    return site.in_cluster and downloads(gm)
 
 
 def _shm_limit(gm: GuidedModel) -> str:
-    own = gm.spec.storage.shared_memory
-    return canonical(own) if own is not None else shm_limit(gm.spec.parallelism.ranks)
+    """Return the size of /dev/shm: vLLM's message queues (16 MiB x 10 chunks per rank) and NCCL's buffers."""
+    return canonical(gm.spec.storage.shared_memory or f"{1024 + 512 * gm.spec.parallelism.ranks}Mi")
 
 
-def _hub_volume(gm: GuidedModel) -> k8s.V1Volume:
-    claim = gm.spec.storage.hub.persistent_volume_claim
-    if claim is None:
-        return k8s.V1Volume(name=_HUB, empty_dir=k8s.V1EmptyDirVolumeSource())
-    return _claimed(_HUB, claim)
-
-
-def _claimed(name: str, claim: Claim) -> k8s.V1Volume:
-    source = k8s.V1PersistentVolumeClaimVolumeSource(claim_name=claim.claim_name)
-    return k8s.V1Volume(name=name, persistent_volume_claim=source)
-
-
-def _own_mount(site: Site, name: str, *, read_only: bool | None = None) -> k8s.V1VolumeMount:
-    return k8s.V1VolumeMount(
-        name=f"{OWN}{name}", mount_path=f"{site.own_volumes}/{name}", read_only=read_only
-    )
-
-
-def _trusted(gm: GuidedModel, site: Site) -> list[str]:
+def _trusted(gm: GuidedModel) -> list[str]:
     """Return the names of the user's volumes that variables of the way to hub and collector point into."""
     files = [
         PurePosixPath(variable.value or "")
@@ -144,9 +113,29 @@ def _trusted(gm: GuidedModel, site: Site) -> list[str]:
     return [
         volume["name"]
         for volume in gm.spec.pod.volumes
-        if any(file.is_relative_to(f"{site.own_volumes}/{volume['name']}") for file in files)
+        if any(file.is_relative_to(f"{pod_paths.OWN_VOLUMES}/{volume['name']}") for file in files)
     ]
 
 
-def _memory(limit: str) -> k8s.V1EmptyDirVolumeSource:
-    return k8s.V1EmptyDirVolumeSource(medium="Memory", size_limit=limit)
+def _folder(name: str) -> Object:
+    return {"emptyDir": {}, "name": name}
+
+
+def _memory(name: str, limit: str) -> Object:
+    return {"emptyDir": {"medium": "Memory", "sizeLimit": limit}, "name": name}
+
+
+def _claimed(name: str, claim: Claim) -> Object:
+    return {"name": name, "persistentVolumeClaim": {"claimName": claim.claim_name}}
+
+
+def _mount(volume: str, path: str) -> Object:
+    return {"mountPath": path, "name": volume}
+
+
+def _read_only(volume: str, path: str) -> Object:
+    return {"mountPath": path, "name": volume, "readOnly": True}
+
+
+def _own_mount(name: str) -> Object:
+    return _mount(f"{_OWN}{name}", f"{pod_paths.OWN_VOLUMES}/{name}")

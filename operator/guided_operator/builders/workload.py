@@ -1,17 +1,12 @@
 """What owns a model's pods: a Deployment, or over several nodes a LeaderWorkerSet."""
 
 from math import ceil
-from typing import Any, Final
-
-from kubernetes.aio import client as k8s
+from typing import Final
 
 from guided_operator.api import GuidedModel
 from guided_operator.api.base import seconds
 from guided_operator.api.rollout import surge, unavailable
-from guided_operator.builders.labels import metadata, selector
-from guided_operator.builders.objects import manifest
-
-Object = dict[str, Any]
+from guided_operator.builders.objects import Object, given, is_grouped, metadata, selector
 
 # On top of startupTimeout: pulling an image of some 10 GB.
 _PULL_S: Final = 1200
@@ -19,11 +14,6 @@ _PULL_S: Final = 1200
 # away what the others have pulled. By its own name, a value of restartPolicy, only LeaderWorkerSet 0.9 knows
 # the rule; from 0.8 on it is known by this annotation, and earlier ones pay no heed to it.
 _AFTER_START: Final = "leaderworkerset.sigs.k8s.io/experimental-recreate-group-after-start"
-
-
-def is_grouped(gm: GuidedModel) -> bool:
-    """Say whether a replica is a group of pods."""
-    return gm.spec.parallelism.nodes > 1
 
 
 def nodes_name(gm: GuidedModel) -> str:
@@ -36,14 +26,9 @@ def nodes_name(gm: GuidedModel) -> str:
 
 
 def workload(gm: GuidedModel, template: Object, replicas: int) -> Object:
-    """Return the Deployment or LeaderWorkerSet that runs the pods.
+    """Return the Deployment or LeaderWorkerSet that runs the pods, or that many groups of pods.
 
-    Parameters
-    ----------
-    template
-        A PodTemplateSpec as a plain object.
-    replicas
-        Number of pods; with parallelism.nodes above 1, of groups of pods.
+    The template is perhaps a stored one: of whatever release's fields.
     """
     made = _worker_set(gm, template, replicas) if is_grouped(gm) else _deployment(gm, template, replicas)
     # Those of its pods: Kueue reads its queue from the workload, and who pays is asked of both.
@@ -67,35 +52,28 @@ def progress_deadline_s(gm: GuidedModel) -> int:
 
 def _deployment(gm: GuidedModel, template: Object, replicas: int) -> Object:
     rollout = gm.spec.rollout
-    deployment = k8s.V1Deployment(
-        api_version="apps/v1",
-        kind="Deployment",
-        metadata=metadata(gm),
-        spec=k8s.V1DeploymentSpec(
-            replicas=replicas,
-            selector=k8s.V1LabelSelector(match_labels=selector(gm)),
-            strategy=k8s.V1DeploymentStrategy(
-                type="RollingUpdate",
-                rolling_update=k8s.V1RollingUpdateDeployment(
-                    max_surge=rollout.max_surge, max_unavailable=rollout.max_unavailable
-                ),
-            ),
+    bounds = {"maxSurge": rollout.max_surge, "maxUnavailable": rollout.max_unavailable}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": metadata(gm),
+        "spec": given(
             paused=rollout.paused or None,  # the server leaves false out
-            revision_history_limit=1,  # rollback is the operator's, by ControllerRevision
-            progress_deadline_seconds=progress_deadline_s(gm),
-            template=k8s.V1PodTemplateSpec(),
+            progressDeadlineSeconds=progress_deadline_s(gm),
+            replicas=replicas,
+            revisionHistoryLimit=1,  # rollback is the operator's, by ControllerRevision
+            selector={"matchLabels": selector(gm)},
+            strategy={"rollingUpdate": bounds, "type": "RollingUpdate"},
+            template=template,
         ),
-    )
-    plain = manifest(deployment)
-    plain["spec"]["template"] = template  # perhaps a stored one: of whatever release's fields
-    return plain
+    }
 
 
 def _worker_set(gm: GuidedModel, template: Object, replicas: int) -> Object:
     return {
         "apiVersion": "leaderworkerset.x-k8s.io/v1",
         "kind": "LeaderWorkerSet",
-        "metadata": {**manifest(metadata(gm, nodes_name(gm))), "annotations": {_AFTER_START: "true"}},
+        "metadata": {**metadata(gm, nodes_name(gm)), "annotations": {_AFTER_START: "true"}},
         "spec": {
             "replicas": replicas,
             "startupPolicy": "LeaderCreated",  # no rank is ready before all are there

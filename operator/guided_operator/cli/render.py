@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import click
 import yaml
 
-from guided_operator.builders import Site
+from guided_operator.builders.pod_paths import Site
 from guided_operator.cli.inputs import gather
 from guided_operator.cli.validate import faults
 from guided_operator.kube.key import Key

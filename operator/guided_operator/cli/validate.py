@@ -33,7 +33,7 @@ def faults(inputs: Inputs) -> list[Fault]:
     def texts_missing(model: GuidedModel) -> Iterator[Problem]:
         """Find grammars without a text in the ConfigMaps given; others may be in the cluster."""
         sources = inputs.sources(model)
-        wrong = merge(model, sources, {}).faults
+        _, wrong = merge(model, sources, {})
         for index, grammar in enumerate(model.spec.guided_decoding.grammars):
             if grammar.name in wrong and grammar.config_map_key_ref.name in sources:
                 field = f"spec.guidedDecoding.grammars[{index}].configMapKeyRef"

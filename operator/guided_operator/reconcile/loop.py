@@ -12,22 +12,21 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from guided_operator.builders import Site
+from guided_operator.builders.pod_paths import Site
 from guided_operator.kube import kinds
 from guided_operator.kube.api_errors import ApiError
 from guided_operator.kube.apiserver import Api
 from guided_operator.kube.key import Backoff, Key
 from guided_operator.policy.installation_limits import Limits
+from guided_operator.reconcile import tally
 from guided_operator.reconcile.apply import Applier, Fault
-from guided_operator.reconcile.conditions.chains import decide
 from guided_operator.reconcile.conditions.inputs import Situation
 from guided_operator.reconcile.conditions.progress_deadline import Progress
 from guided_operator.reconcile.event_recorder import Warn
 from guided_operator.reconcile.known import REREAD_SOON_S
 from guided_operator.reconcile.observe import REREAD_S, Observer
 from guided_operator.reconcile.plan import plan
-from guided_operator.reconcile.replicas import replicas
-from guided_operator.reconcile.report import report
+from guided_operator.reconcile.report import make_status, report
 from guided_operator.reconcile.rollout import rollover
 from guided_operator.telemetry import logs, tracing
 from guided_operator.telemetry.metrics import ModelCounts, OperatorMetrics
@@ -82,11 +81,12 @@ class Reconciler:
         left_s = self.progress.left_s(situation)
         situation = dataclasses.replace(situation, overdue=left_s == 0)
         with tracing.step("report"):
-            written = await report(self.api, self.warn, situation, self.now())
+            status = make_status(situation, self.now())
+            written = await report(self.api, self.warn, observed, status)
         if written is not None:
             self.observer.take_written(kinds.MODEL, written)
-        conditions = ((name, one.status, one.reason) for name, one in decide(situation).items())
-        self.counts.count(key, conditions, replicas(situation))
+        conditions = ((one.type, one.status, one.reason) for one in status.conditions)
+        self.counts.count(key, conditions, tally.replicas(situation))
         again_s = _again_s(situation, left_s)
         if outcome.faults:
             raise ChildFaultError(outcome.faults, again_s)

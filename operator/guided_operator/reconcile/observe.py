@@ -8,8 +8,7 @@ from typing import Any, Final
 from guided_contract import names
 from guided_operator.api import ManifestError, parse
 from guided_operator.api.guided_decoding import ConfigMapKey
-from guided_operator.builders import Sources
-from guided_operator.builders.grammars import map_name
+from guided_operator.builders.grammars import Sources, map_name
 from guided_operator.kube import kinds
 from guided_operator.kube.api_errors import AccessForbidden, ObjectNotFound
 from guided_operator.kube.apiserver import Api, Object

@@ -6,19 +6,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from guided_operator.api import GuidedModel, ManifestError, Problem, parse
-from guided_operator.builders import (
-    Children,
-    Site,
-    config_map,
-    grammars,
-    kept_spec,
-    manifest,
-    pod_key,
-    render,
-    url,
-    with_kept_spec,
-    workload,
-)
+from guided_operator.builders import grammars
+from guided_operator.builders.children import after_pods, before_pods, config_map, url
+from guided_operator.builders.configuration import config_file
+from guided_operator.builders.pod import pod_template
+from guided_operator.builders.pod_paths import Site
+from guided_operator.builders.revision_key import kept_spec, pod_key, revision_name, with_kept_spec
+from guided_operator.builders.workload import workload
 from guided_operator.kube import kinds
 from guided_operator.kube.kinds import Kind
 from guided_operator.kube.pod_view import PodView, leaders
@@ -82,19 +76,19 @@ def plan(observed: Observed, site: Site, limits: Limits = NO_LIMITS) -> Plan:
         problems, model = tuple(_of_revision(key, each) for each in problems), running
     if problems:
         return _as_it_is(observed, site, model, problems)
-    rendered = render(model, site)
-    merged = grammars.merge(model, observed.sources, _mounted(observed, grammars.map_name(model.name)))
-    chosen = revision.choose(known, key, lambda: _content(rendered))
+    grammars_map = grammars.map_name(model.name)
+    texts, faults = grammars.merge(model, observed.sources, _mounted(observed, grammars_map))
+    chosen = revision.choose(known, key, lambda: _content(model, site))
     in_use = {key, asked, *(pod.revision for pod in observed.pods if pod.live)}
     gone = revision.expired(known, in_use)
     older = [known[each] for each in sorted(in_use & known.keys() - {key})]
     children = (
         revision.to_manifest(model, chosen),
-        *rendered.before,
+        *before_pods(model, site),
         *_config_maps(model, [chosen, *older]),
-        manifest(grammars.config_map(model, merged.data)),
-        workload(model, chosen.content["template"], model.spec.replicas),
-        *rendered.after,
+        config_map(model, grammars_map, texts),
+        workload(model, chosen.data["template"], model.spec.replicas),
+        *after_pods(model),
     )
     return Plan(
         model=model,
@@ -104,7 +98,7 @@ def plan(observed: Observed, site: Site, limits: Limits = NO_LIMITS) -> Plan:
         replicas=model.spec.replicas,
         children=children,
         surplus=(*_surplus(model.name, gone), *_unwanted(observed, children)),
-        grammar_faults=merged.faults,
+        grammar_faults=faults,
     )
 
 
@@ -133,7 +127,7 @@ def _as_it_is(
 def _is_own(model: GuidedModel, key: str, asked: str, known: Mapping[str, revision.Revision]) -> bool:
     """Return whether the spec is what the pods of the revision `key` are made from."""
     # A key is short, and a spec can be made up that has the key of another.
-    kept = known[key].content.get("spec") if key in known else None
+    kept = known[key].data.get("spec") if key in known else None
     return key == asked and kept in (None, kept_spec(model))
 
 
@@ -151,7 +145,7 @@ def _as_stored(
         newest_first = sorted(known.values(), key=lambda each: -each.number)
         stored = ", ".join(each.key for each in newest_first) or "none"
         raise _refused(f"revision {key} is not stored; stored revisions: {stored}")
-    kept = known[key].content.get("spec")
+    kept = known[key].data.get("spec")
     if kept is not None:
         try:
             return parse(with_kept_spec(model, kept), unknown="ignore")
@@ -173,10 +167,13 @@ def _refused(message: str) -> ManifestError:
     return ManifestError([Problem("spec.rollout.rollbackTo", message)])
 
 
-def _content(rendered: Children) -> Object:
-    """Return what a revision stores of what was rendered: all that pods are made of."""
-    config = dict(rendered.config_map.data)
-    return {"template": rendered.pods, "config": config, "spec": kept_spec(rendered.model)}
+def _content(model: GuidedModel, site: Site) -> Object:
+    """Return what a revision stores: all that pods are made of."""
+    return {
+        "template": pod_template(model, site),
+        "config": config_file(model, site),
+        "spec": kept_spec(model),
+    }
 
 
 def _mounted(observed: Observed, name: str) -> Mapping[str, str]:
@@ -187,7 +184,9 @@ def _mounted(observed: Observed, name: str) -> Mapping[str, str]:
 def _config_maps(model: GuidedModel, revisions: Iterable[revision.Revision]) -> Iterator[Object]:
     """Yield the configuration of each revision that is in use: an older one's pods may be made again, too."""
     for each in revisions:
-        yield manifest(config_map(model, each.key, each.content["config"]))
+        # Named by revision: a pod of the old revision that restarts in the middle of a rollout must find the
+        # configuration that belongs to its arguments.
+        yield config_map(model, revision_name(model.name, each.key), each.data["config"])
 
 
 def _unwanted(observed: Observed, children: tuple[Object, ...]) -> Iterator[tuple[Kind, str]]:
@@ -202,7 +201,7 @@ def _unwanted(observed: Observed, children: tuple[Object, ...]) -> Iterator[tupl
 def _surplus(model: str, expired: set[str]) -> tuple[tuple[Kind, str], ...]:
     """Return what goes with the revisions that go."""
     return tuple(
-        (kind, revision.name_of(model, key))
+        (kind, revision_name(model, key))
         for key in sorted(expired)
         for kind in (kinds.CONFIG_MAP, kinds.REVISION)
     )

@@ -11,7 +11,7 @@ from guided_contract.combinations.row import FALLBACKS, Facts, Row
 from guided_contract.combinations.table import that_hold
 from guided_operator.api.speculative import Speculative
 from guided_operator.api.status import Condition, GuidedModelStatus, Resolved, Speculation
-from guided_operator.builders import leader_selector
+from guided_operator.builders.objects import leader_selector
 from guided_operator.kube import kinds
 from guided_operator.kube.api_errors import ObjectNotFound
 from guided_operator.kube.apiserver import Api
@@ -21,6 +21,7 @@ from guided_operator.reconcile.conditions.chains import decide
 from guided_operator.reconcile.conditions.finding import Finding
 from guided_operator.reconcile.conditions.inputs import Situation
 from guided_operator.reconcile.event_recorder import Warn, record
+from guided_operator.reconcile.observe import Observed
 
 Object = dict[str, Any]
 logger = logging.getLogger(__name__)
@@ -29,7 +30,7 @@ _NOT_ASYNC: Final = "vLLM schedules synchronously with the settings that these p
 _VERSIONS: Final = ("vllm", "guidedmodel", *DISTRIBUTIONS)
 
 
-async def report(api: Api, warn: Warn, situation: Situation, now: dt.datetime) -> Object | None:
+async def report(api: Api, warn: Warn, observed: Observed, made: GuidedModelStatus) -> Object | None:
     """Write the status if it differs from the one seen, and warn of what is new in it.
 
     Returns the GuidedModel if it was written.
@@ -39,15 +40,12 @@ async def report(api: Api, warn: Warn, situation: Situation, now: dt.datetime) -
     ApiError
         The API server did not take it.
     """
-    seen = situation.observed.model.get("status") or {}
-    made = make_status(situation, now)
-    status = to_object(made)
-    if status == seen:
+    key, model, status = observed.key, observed.model, to_object(made)
+    if status == (model.get("status") or {}):
         return None
-    key = situation.observed.key
     # One operation for the whole: what the operator no longer says goes. The uid keeps it from a namesake.
     patch = [
-        {"op": "test", "path": "/metadata/uid", "value": situation.observed.uid},
+        {"op": "test", "path": "/metadata/uid", "value": observed.uid},
         {"op": "add", "path": "/status", "value": status},
     ]
     try:
@@ -55,7 +53,6 @@ async def report(api: Api, warn: Warn, situation: Situation, now: dt.datetime) -
     except ObjectNotFound:
         logger.info("the GuidedModel was deleted before its status was written")
         return None
-    model = situation.observed.model
     record(warn, model, _seen_conditions(model), made.conditions)
     return written
 

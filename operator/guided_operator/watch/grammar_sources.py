@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from guided_contract import grammar_files
-from guided_operator.builders import Sources
+from guided_operator.builders.grammars import Sources
 from guided_operator.kube import kinds
 from guided_operator.kube.api_errors import ObjectNotFound
 from guided_operator.kube.apiserver import Api

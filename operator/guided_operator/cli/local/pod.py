@@ -8,9 +8,10 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Self
+from typing import Final, NamedTuple, Self
 
-from guided_operator.builders.literal import passed_on
+from guided_operator.builders.objects import Object
+from guided_operator.builders.pod import passed_on
 
 READY_TIMEOUT_S: Final = 300.0  # from the engine's start-up to readiness: grammar workers, the guided probe
 GRACE_S: Final = 30.0  # after SIGTERM; the launcher itself kills vLLM after 20 s
@@ -42,13 +43,17 @@ class Probe(NamedTuple):
     failures: int
 
     @classmethod
-    def of(cls, probe: Any) -> Self | None:
-        """Return a container's probe (a builder's V1Probe, or None)."""
+    def of(cls, probe: Object | None) -> Self | None:
+        """Return a container's probe, as the operator writes each; None where it has none."""
         if probe is None:
             return None
-        asked = probe.http_get
+        asked = probe["httpGet"]
         return cls(
-            asked.path, asked.port, probe.period_seconds, probe.timeout_seconds, probe.failure_threshold
+            asked["path"],
+            asked["port"],
+            probe["periodSeconds"],
+            probe["timeoutSeconds"],
+            probe["failureThreshold"],
         )
 
     def ask(self) -> str:
@@ -77,8 +82,8 @@ class Container(NamedTuple):
     readiness: Probe | None = None
 
 
-def containers(template: Any) -> list[Container]:
-    """Return what a pod template (V1PodTemplateSpec) runs for its life, in the order of start.
+def containers(template: Object) -> list[Container]:
+    """Return what a pod template runs for its life, in the order of start.
 
     Init containers that end are left out: they copy the plugin, which is installed here.
 
@@ -87,25 +92,27 @@ def containers(template: Any) -> list[Container]:
     PodError
         A variable comes from a Secret, and this process has none of that name.
     """
-    sidecars = [one for one in template.spec.init_containers or () if one.restart_policy == "Always"]
+    spec = template["spec"]
+    sidecars = [one for one in spec["initContainers"] if one.get("restartPolicy") == "Always"]
     return [
         Container(
-            one.name,
-            [passed_on(word) for word in (*one.command, *(one.args or ()))],
-            {variable.name: _value(variable) for variable in one.env or ()},
-            Probe.of(one.startup_probe),
-            Probe.of(one.readiness_probe),
+            one["name"],
+            [passed_on(word) for word in (*one["command"], *one.get("args", ()))],
+            dict(map(_variable, one["env"])),
+            Probe.of(one.get("startupProbe")),
+            Probe.of(one.get("readinessProbe")),
         )
-        for one in (*sidecars, *template.spec.containers)
+        for one in (*sidecars, *spec["containers"])
     ]
 
 
-def _value(variable: Any) -> str:
-    if variable.value_from is None:
-        return passed_on(variable.value or "")
-    if variable.name not in os.environ:
-        raise PodError(f"{variable.name} comes from a Secret in a cluster: here, set it in the environment")
-    return os.environ[variable.name]
+def _variable(variable: Object) -> tuple[str, str]:
+    name = variable["name"]
+    if "value" in variable:
+        return name, passed_on(variable["value"])
+    if name not in os.environ:
+        raise PodError(f"{name} comes from a Secret in a cluster: here, set it in the environment")
+    return name, os.environ[name]
 
 
 def guarded(

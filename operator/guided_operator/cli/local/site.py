@@ -7,13 +7,16 @@ import socket
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from guided_contract import grammar_files
 from guided_contract.config import PortsConfig
 from guided_operator.api import GuidedModel, ManifestError, Problem
-from guided_operator.builders import Site, render
-from guided_operator.builders.source import parse_source
+from guided_operator.builders.configuration import config_file
+from guided_operator.builders.objects import Object
+from guided_operator.builders.pod import pod_template
+from guided_operator.builders.pod_paths import Site
+from guided_operator.builders.source import claim_of, is_local, location
 from guided_operator.cli.local.pod import PodError
 
 ENV_HOME: Final = "GUIDEDMODEL_HOME"  # folder of what belongs to this program
@@ -45,27 +48,23 @@ def local_site(
         return str(volumes.get(claim, home / "volumes" / claim))
 
     return Site(
-        plugin_image="none",  # the installed plugin is used; the container that copies it is not run
+        plugin_image="",  # the installed plugin is used
+        in_cluster=False,
         python=sys.executable,
         run_dir=str(folder / "run"),
         config_path=str(folder / "config.json"),
         named_grammars=str(folder / "named-grammars"),
-        plugin_dir="",
-        home="",
-        hub="",
-        cache="",
         models=models,
         bind_host=_LOOPBACK,
         ports=PortsConfig(engine=port or free_port(_DEFAULT_PORT), launcher=free_port(), sidecar=free_port()),
-        endpoint_lag_s=None,
         otlp_endpoint=otlp_endpoint,
     )
 
 
 def lay_out(
     gm: GuidedModel, sources: Mapping[str, Mapping[str, str]], site: Site, config_maps: Mapping[str, Path]
-) -> Any:
-    """Write the pod's files where the site says; return its pod template (V1PodTemplateSpec).
+) -> Object:
+    """Write the pod's files where the site says; return its pod template.
 
     Grammars' texts come from `sources`, the ConfigMaps' data by name, and from `config_maps`, folders that
     stand for ConfigMaps, a file for each key, followed as it changes.
@@ -80,11 +79,10 @@ def lay_out(
     problems = [*_folders_missing(gm, site), *_lay_out_grammars(gm, sources, site, config_maps)]
     if problems:
         raise ManifestError(problems)
-    children = render(gm, site)
     Path(site.run_dir).mkdir(mode=0o700)
-    config = Path(site.config_path)
-    config.write_text(children.config_map.data[config.name])
-    return children.template
+    [text] = config_file(gm, site).values()
+    Path(site.config_path).write_text(text)
+    return pod_template(gm, site)
 
 
 def _lay_out_grammars(
@@ -110,11 +108,10 @@ def _lay_out_grammars(
 
 def _folders_missing(gm: GuidedModel, site: Site) -> Iterator[Problem]:
     for field, uri in gm.spec.uris.items():
-        source = parse_source(uri)
-        location = Path(source.location(site))
-        if source.is_local and not location.is_dir():
-            hint = f"; --volume {source.claim}=DIR names another folder" if source.claim else ""
-            yield Problem(field, f"there is no folder {location}{hint}")
+        path, claim = location(uri, site), claim_of(uri)
+        if is_local(uri) and not Path(path).is_dir():
+            hint = f"; --volume {claim}=DIR names another folder" if claim else ""
+            yield Problem(field, f"there is no folder {path}{hint}")
 
 
 def free_port(*wanted: int) -> int:

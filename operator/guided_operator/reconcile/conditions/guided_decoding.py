@@ -1,11 +1,95 @@
-"""The checks of the condition GuidedDecoding."""
+"""The condition GuidedDecoding, and what else the pods' sidecars say."""
 
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from guided_contract.status import NotReadyReason, PodStatus
-from guided_operator.reconcile.conditions.checks import Check, held_back, last_failure, reported
+from guided_operator.kube.pod_view import PodView
 from guided_operator.reconcile.conditions.finding import Finding
 from guided_operator.reconcile.conditions.inputs import Situation
+
+# What every pod says as it starts, or what nobody knows: another pod's fault is told first.
+_OF_STARTS: Final = frozenset(
+    {
+        NotReadyReason.PLUGIN_INACTIVE,
+        NotReadyReason.RANKS_MISSING,
+        NotReadyReason.GRAMMARS_PENDING,
+        NotReadyReason.PROBE_PENDING,
+        NotReadyReason.NOT_READY,
+    }
+)
+
+
+def guided_decoding(situation: Situation) -> Finding:
+    """Return what is true of guided decoding: the first check that finds something decides."""
+    model = situation.plan.model
+    if model is not None and model.spec.guided_decoding.placement == "Scheduler":
+        message = "vLLM's scheduler applies grammars, because guidedDecoding.placement is Scheduler"
+        return Finding("False", "SchedulerPlacement", message)
+    return (
+        reported(situation, NotReadyReason.PLUGIN_INACTIVE, lambda page: page.unsupported)
+        or _grammar_without_text(situation)
+        or held_back(situation.pages)
+        or reported(situation, "Desync", lambda page: page.desync)
+        or reported(situation, NotReadyReason.SERVICE_EXHAUSTED, _exhausted)
+        or reported(situation, NotReadyReason.GRAMMARS_PENDING, _grammars_not_served)
+        or _sidecar_silent(situation)
+        or _nothing_known(situation)
+        or _libraries_unmeasured(situation)
+        or Finding("True", "Active", f"{len(situation.pages)} pods report guided decoding active")
+    )
+
+
+def reported(situation: Situation, reason: str, problem: Callable[[PodStatus], str]) -> Finding | None:
+    """Return a False finding about the first pod whose status page has the problem; None: no page has.
+
+    `problem` returns the message, "" where a page does not have it.
+    """
+    for pod, page in situation.pages:
+        if message := problem(page):
+            return Finding("False", reason, f"pod {pod.name}: {message}")
+    return None
+
+
+def held_back(pages: Iterable[tuple[PodView, PodStatus]]) -> Finding | None:
+    """Return a False finding about the worst of the pods whose sidecars are not ready; None: all are."""
+    waiting = [(pod, page, NotReadyReason(page.reason)) for pod, page in pages if not page.ready]
+    if not waiting:
+        return None
+    pod, page, reason = min(waiting, key=lambda each: each[2] in _OF_STARTS)
+    message = page.message or "the sidecar is not ready"
+    return Finding("False", reason, f"pod {pod.name}: {message}{_last_failure(page)}")
+
+
+def _last_failure(page: PodStatus) -> str:
+    """Return what a message ends with where grammar workers failed too often, "" where they have not."""
+    if not page.exhausted or page.last_failure is None:
+        return ""
+    return f"; last failure: {page.last_failure.code}: {page.last_failure.message}"
+
+
+def _exhausted(page: PodStatus) -> str:
+    return page.exhausted + _last_failure(page)
+
+
+def _grammars_not_served(page: PodStatus) -> str:
+    grammars = (one for one in page.grammars if one.state != "Ready")
+    return "; ".join(f"grammar {one.name} is {one.state}: {one.reason}" for one in grammars)
+
+
+def _grammar_without_text(situation: Situation) -> Finding | None:
+    faults = situation.plan.grammar_faults
+    message = "; ".join(f"{name}: {why}" for name, why in faults.items())
+    return Finding("False", NotReadyReason.GRAMMARS_PENDING, message) if faults else None
+
+
+def _sidecar_silent(situation: Situation) -> Finding | None:
+    told = {pod.uid for pod, _ in situation.pages}
+    for pod in situation.current:
+        if pod.ready and pod.uid not in told:
+            page = situation.observed.pages.get(pod.uid)
+            return Finding("Unknown", "SidecarUnreachable", f"pod {pod.name}: {page.error if page else ''}")
+    return None
 
 
 def _nothing_known(situation: Situation) -> Finding | None:
@@ -20,51 +104,6 @@ def _nothing_known(situation: Situation) -> Finding | None:
     return Finding("Unknown", "Pending", message)
 
 
-def _plugin_inactive(situation: Situation) -> Finding | None:
-    return reported(situation, NotReadyReason.PLUGIN_INACTIVE, lambda page: page.unsupported)
-
-
-def _sidecar_not_ready(situation: Situation) -> Finding | None:
-    return held_back(situation.pages)
-
-
-def _ranks_desynchronized(situation: Situation) -> Finding | None:
-    return reported(situation, "Desync", lambda page: page.desync)
-
-
-def _service_exhausted(situation: Situation) -> Finding | None:
-    def problem(page: PodStatus) -> str:
-        return page.exhausted + last_failure(page)
-
-    return reported(situation, NotReadyReason.SERVICE_EXHAUSTED, problem)
-
-
-def _grammar_without_text(situation: Situation) -> Finding | None:
-    faults = situation.plan.grammar_faults
-    if not faults:
-        return None
-    return Finding(
-        "False", NotReadyReason.GRAMMARS_PENDING, "; ".join(f"{name}: {why}" for name, why in faults.items())
-    )
-
-
-def _grammar_not_served(situation: Situation) -> Finding | None:
-    def problem(page: PodStatus) -> str:
-        grammars = (one for one in page.grammars if one.state != "Ready")
-        return "; ".join(f"grammar {one.name} is {one.state}: {one.reason}" for one in grammars)
-
-    return reported(situation, NotReadyReason.GRAMMARS_PENDING, problem)
-
-
-def _sidecar_silent(situation: Situation) -> Finding | None:
-    told = {pod.uid for pod, _ in situation.pages}
-    for pod in situation.current:
-        if pod.ready and pod.uid not in told:
-            page = situation.observed.pages.get(pod.uid)
-            return Finding("Unknown", "SidecarUnreachable", f"pod {pod.name}: {page.error if page else ''}")
-    return None
-
-
 def _libraries_unmeasured(situation: Situation) -> Finding | None:
     """Find grammar libraries that Auto takes for JSON schemas no more; what it does take is enforced."""
     for pod, page in situation.pages:
@@ -76,33 +115,3 @@ def _libraries_unmeasured(situation: Situation) -> Finding | None:
             )
             return Finding("True", "LibrariesUnmeasured", message)
     return None
-
-
-def _guided_active(situation: Situation) -> Finding:
-    return Finding("True", "Active", f"{len(situation.pages)} pods report guided decoding active")
-
-
-def _scheduler_placed(situation: Situation) -> Finding | None:
-    model = situation.plan.model
-    if model is not None and model.spec.guided_decoding.placement == "Scheduler":
-        return Finding(
-            "False",
-            "SchedulerPlacement",
-            "vLLM's scheduler applies grammars, because guidedDecoding.placement is Scheduler",
-        )
-    return None
-
-
-GUIDED_DECODING: Final[tuple[Check, ...]] = (
-    _scheduler_placed,
-    _plugin_inactive,
-    _grammar_without_text,
-    _sidecar_not_ready,
-    _ranks_desynchronized,
-    _service_exhausted,
-    _grammar_not_served,
-    _sidecar_silent,
-    _nothing_known,
-    _libraries_unmeasured,
-    _guided_active,
-)

@@ -11,13 +11,13 @@ from guided_contract.combinations.row import Facts
 from guided_contract.status import PodStatus
 from guided_operator.api.combinations import facts_of
 from guided_operator.api.rollout import Rollout, unavailable
-from guided_operator.builders import pod_labels
+from guided_operator.builders.workload import pod_labels
 from guided_operator.kube import kinds
 from guided_operator.kube.kinds import Kind
 from guided_operator.kube.pod_view import PodView
 from guided_operator.reconcile.apply import Outcome
 from guided_operator.reconcile.conditions.finding import Finding
-from guided_operator.reconcile.conditions.pod_trouble import replica_failure, trouble, waiting
+from guided_operator.reconcile.conditions.pod_trouble import replica_failure, trouble
 from guided_operator.reconcile.observe import Observed
 from guided_operator.reconcile.plan import Plan, serving
 
@@ -57,12 +57,6 @@ class Situation:
         return frozenset(kinds.BY_NAME[child["kind"]] for child in self.plan.children)
 
     @cached_property
-    def absent(self) -> tuple[Kind, ...]:
-        """Kinds that the model needs and whose API is not installed."""
-        found = (kind for kind in self.planned if kind.name in self.observed.absent)
-        return tuple(sorted(found, key=lambda kind: kind.name))
-
-    @cached_property
     def live(self) -> tuple[PodView, ...]:
         """Pods that serve or are about to, of any revision."""
         return tuple(pod for pod in self.observed.pods if pod.live)
@@ -70,7 +64,7 @@ class Situation:
     @cached_property
     def revision(self) -> str:
         """The key of what pods are of or turn to: while the planned one is refused, as it was before."""
-        if not any(not fault.auxiliary for fault in self.outcome.faults):
+        if all(fault.auxiliary for fault in self.outcome.faults):
             return self.plan.revision
         template = pod_labels(self.workload or {})
         return template.get(names.LABEL_REVISION) or serving(self.live) or self.plan.revision
@@ -87,6 +81,11 @@ class Situation:
         return tuple(
             (pod, page.status) for pod, page in pages if page is not None and page.status is not None
         )
+
+    @cached_property
+    def unready(self) -> tuple[tuple[PodView, PodStatus], ...]:
+        """What those said whose pods are not ready."""
+        return tuple((pod, page) for pod, page in self.pages if not pod.ready)
 
     @cached_property
     def facts(self) -> Facts | None:
@@ -111,11 +110,6 @@ class Situation:
     def trouble(self) -> Finding | None:
         """What keeps the current pods, or what makes them, from getting on."""
         return trouble(self.current) or replica_failure(self.workload)
-
-    @cached_property
-    def waiting(self) -> Finding | None:
-        """What the current pods wait for, where nothing is wrong yet."""
-        return waiting(self.current)
 
     @property
     def rollout(self) -> Rollout:

@@ -12,6 +12,25 @@ from guided_operator.reconcile.conditions.finding import Finding
 # A kubelet's or scheduler's message can hold whole stack traces; a condition is read on one screen.
 MAX_MESSAGE_CHARS: Final = 800
 REFUSED: Final = "RefusedAtStart"  # what goes by the model, or the image, and is known only there
+# What an engine's last words give away, as torch, vLLM and huggingface_hub put it.
+_CAUSES: Final = {
+    "OutOfMemory": re.compile(
+        r"OutOfMemoryError|out of memory|MemoryError|No available memory for the cache blocks|"
+        r"educe [CG]PU memory used by other processes|larger than the available KV cache memory"
+    ),
+    "ModelDownloadFailed": re.compile(
+        r"huggingface\.co|huggingface_hub|HfHubHTTPError|GatedRepo|RepositoryNotFound|RevisionNotFound|"
+        r"LocalEntryNotFound|not a valid model identifier|[Nn]o space left on device"
+    ),
+}
+# What no engine that has started ends with: a rank's last words, and a configuration that vLLM cannot make.
+_REFUSAL: Final = re.compile(
+    names.NOT_STARTED + r"((Refused|Factory\w*|Value|NotImplemented)Error: |"
+    # Torch's own are of this class, too: they say "CUDA error" and the like.
+    r"RuntimeError: (?!.*[Ee]rror).*"
+    r"(not( \w+)? support|[Uu]nsupported|requires |unavailable|could not profile))|"
+    r"validation errors? for \w+Config"
+)
 
 
 def replica_failure(deployment: dict[str, Any] | None) -> Finding | None:
@@ -24,25 +43,25 @@ def replica_failure(deployment: dict[str, Any] | None) -> Finding | None:
 
 def trouble(pods: Iterable[PodView]) -> Finding | None:
     """Return the first thing that keeps one of the pods from being ready and needs a person, or None."""
-    return _first(_TROUBLES, pods)
+    return _first(pods, _unschedulable, _image_missing, _container_unstartable, _crashed)
 
 
 def refusal(pods: Iterable[PodView]) -> Finding | None:
     """Return what one of the pods' engines refused to start with, whatever else keeps the pods, or None."""
-    return _first((_refused,), pods)
+    return _first(pods, _refused)
 
 
 def waiting(pods: Iterable[PodView]) -> Finding | None:
     """Return what one of the pods, in no trouble yet, waits for, or None."""
-    return _first(_WAITS, pods)
+    return _first(pods, _container_creating, _engine_starting)
 
 
-def _first(checks: tuple["Check", ...], pods: Iterable[PodView]) -> Finding | None:
+def _first(pods: Iterable[PodView], *checks: Callable[[PodView], Finding | None]) -> Finding | None:
+    """Return what the first check finds that finds something in one of the pods."""
     unready = sorted((pod for pod in pods if pod.live and not pod.ready), key=lambda pod: pod.name)
     for check in checks:
         for pod in unready:
-            found = check(pod)
-            if found is not None:
+            if found := check(pod):
                 return replace(found, message=f"pod {pod.name}: {found.message}"[:MAX_MESSAGE_CHARS])
     return None
 
@@ -52,44 +71,33 @@ def _unschedulable(pod: PodView) -> Finding | None:
 
 
 def _image_missing(pod: PodView) -> Finding | None:
-    for container in pod.containers:
-        if container.waiting_reason in (
-            "ErrImagePull",
-            "ImagePullBackOff",
-            "InvalidImageName",
-            "ErrImageNeverPull",
-        ):
-            return Finding(
-                "False",
-                "ImagePullFailed",
-                f"container {container.name}: {container.waiting_message or container.waiting_reason}",
-            )
-    return None
+    found = _waits(pod, "ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull")
+    if found is None:
+        return None
+    why = found.waiting_message or found.waiting_reason
+    return Finding("False", "ImagePullFailed", f"container {found.name}: {why}")
 
 
 def _container_unstartable(pod: PodView) -> Finding | None:
-    for container in pod.containers:
-        if container.waiting_reason in (
-            "CreateContainerConfigError",
-            "CreateContainerError",
-            "RunContainerError",
-        ):
-            return Finding(
-                "False", container.waiting_reason, f"container {container.name}: {container.waiting_message}"
-            )
-    return None
+    found = _waits(pod, "CreateContainerConfigError", "CreateContainerError", "RunContainerError")
+    if found is None:
+        return None
+    return Finding("False", found.waiting_reason, f"container {found.name}: {found.waiting_message}")
+
+
+def _waits(pod: PodView, *reasons: str) -> ContainerView | None:
+    """Return the first container that waits for one of these reasons."""
+    return next((each for each in pod.containers if each.waiting_reason in reasons), None)
 
 
 def _crashed(pod: PodView) -> Finding | None:
     # The one that is down before one that ended some time ago and runs again.
-    for container in sorted(pod.containers, key=lambda each: not _is_down(each)):
-        if (found := _crash(container)) is not None:
-            return found
-    return None
+    crashes = map(_crash, sorted(pod.containers, key=lambda each: not _is_down(each)))
+    return next(filter(None, crashes), None)
 
 
 def _refused(pod: PodView) -> Finding | None:
-    crashes = (crash for crash in map(_crash, pod.containers) if crash is not None)
+    crashes = filter(None, map(_crash, pod.containers))
     return next((crash for crash in crashes if crash.reason == REFUSED), None)
 
 
@@ -107,7 +115,7 @@ def _is_down(container: ContainerView) -> bool:
 def _cause(container: ContainerView) -> str:
     if container.exit_reason == "OOMKilled":
         return "OutOfMemory"
-    for reason, words in _CAUSES:
+    for reason, words in _CAUSES.items():
         if words.search(container.termination_message):
             return reason
     is_refusal = container.name == names.ENGINE_CONTAINER and _REFUSAL.search(container.termination_message)
@@ -124,48 +132,15 @@ def _crash_message(container: ContainerView) -> str:
 
 
 def _container_creating(pod: PodView) -> Finding | None:
-    for container in pod.containers:
-        if container.waiting_reason == "ContainerCreating":
-            # Which of these it is, and what keeps it, is in events alone.
-            message = (
-                f"container {container.name} is waiting for its image or volumes: see kubectl describe pod"
-            )
-            return Finding("False", "ContainerCreating", message)
-    return None
+    found = _waits(pod, "ContainerCreating")
+    if found is None:
+        return None
+    # Which of these it is, and what keeps it, is in events alone.
+    message = f"container {found.name} is waiting for its image or volumes: see kubectl describe pod"
+    return Finding("False", "ContainerCreating", message)
 
 
 def _engine_starting(pod: PodView) -> Finding | None:
-    for container in pod.containers:
-        if container.name == names.ENGINE_CONTAINER and container.starting:
-            return Finding("False", "EngineStarting", "the engine is downloading or loading its model")
+    if any(each.name == names.ENGINE_CONTAINER and each.starting for each in pod.containers):
+        return Finding("False", "EngineStarting", "the engine is downloading or loading its model")
     return None
-
-
-Check = Callable[[PodView], Finding | None]
-# What an engine's last words give away, as torch, vLLM and huggingface_hub put it.
-_CAUSES: Final = (
-    (
-        "OutOfMemory",
-        re.compile(
-            r"OutOfMemoryError|out of memory|MemoryError|No available memory for the cache blocks|"
-            r"educe [CG]PU memory used by other processes|larger than the available KV cache memory"
-        ),
-    ),
-    (
-        "ModelDownloadFailed",
-        re.compile(
-            r"huggingface\.co|huggingface_hub|HfHubHTTPError|GatedRepo|RepositoryNotFound|RevisionNotFound|"
-            r"LocalEntryNotFound|not a valid model identifier|[Nn]o space left on device"
-        ),
-    ),
-)
-# What no engine that has started ends with: a rank's last words, and a configuration that vLLM cannot make.
-_REFUSAL: Final = re.compile(
-    names.NOT_STARTED + r"((Refused|Factory\w*|Value|NotImplemented)Error: |"
-    # Torch's own are of this class, too: they say "CUDA error" and the like.
-    r"RuntimeError: (?!.*[Ee]rror).*"
-    r"(not( \w+)? support|[Uu]nsupported|requires |unavailable|could not profile))|"
-    r"validation errors? for \w+Config"
-)
-_TROUBLES: Final[tuple[Check, ...]] = (_unschedulable, _image_missing, _container_unstartable, _crashed)
-_WAITS: Final[tuple[Check, ...]] = (_container_creating, _engine_starting)

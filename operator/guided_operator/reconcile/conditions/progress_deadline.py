@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from guided_operator.builders import progress_deadline_s
+from guided_operator.builders.workload import progress_deadline_s
 from guided_operator.kube import kinds
 from guided_operator.kube.key import Key
 from guided_operator.reconcile.conditions.inputs import Situation

@@ -1,1 +1,1 @@
-"""Revisions, rollovers and the number of replicas. Pure."""
+"""Revisions and rollovers. Pure."""

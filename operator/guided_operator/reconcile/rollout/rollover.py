@@ -43,10 +43,7 @@ def paused(wanted: Object) -> Object:
 def is_known(seen: Object, replica_sets: Iterable[Object]) -> bool:
     """Return whether a paused Deployment's controller knows which pods there are.
 
-    Parameters
-    ----------
-    replica_sets
-        Those of its namespace with the model's label, read after the Deployment was.
+    `replica_sets` are those of its namespace with the model's label, read after the Deployment was.
     """
     if not _is_observed(seen):
         return False
