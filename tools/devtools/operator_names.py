@@ -11,6 +11,9 @@ from guided_operator.telemetry.metrics import OperatorMetrics, Sources
 from guided_operator.telemetry.replicas import Replicas
 
 
+_OF_THE_CLIENT: Final = "process_"
+
+
 class SpanEntry(NamedTuple):
     """A kind of span."""
 
@@ -89,8 +92,11 @@ def tables() -> str:
             (
                 (f"`{one.name}`", one.kind, ", ".join(f"`{label}`" for label in one.labels), one.counts)
                 for one in families()
+                if not one.name.startswith(_OF_THE_CLIENT)
             ),
         ),
+        "",
+        f"prometheus_client adds `{_OF_THE_CLIENT}*`: CPU time, memory and open files of the process.",
     )
     return "\n".join(parts) + "\n"
 
