@@ -77,20 +77,20 @@ def tables() -> str:
             f"`{one.name}`",
             f"`{one.parent}`" if one.parent == tracing.RECONCILE else one.parent,
             one.covers,
-            *_quoted(one),
+            _listed(one.attributes),
         )
         for one in SPANS
     )
     parts = (
         *_table(("span", "parent", "covers", "attributes"), spans),
         "",
-        f"A failed pass has status ERROR and `{tracing.ERROR_TYPE}`, its reason as in the metrics. The",
-        f"resource has `service.name` `{tracing.SERVICE}`, `service.instance.id` and `k8s.pod.name`.",
+        f"A failed pass has status ERROR and `{tracing.ERROR_TYPE}`, the reason of the metrics. Resource:",
+        f"`service.name` `{tracing.SERVICE}`, `service.instance.id`, `k8s.pod.name`.",
         "",
         *_table(
-            ("metric", "type", "labels", "counts"),
+            ("metric", "type, labels", "counts"),
             (
-                (f"`{one.name}`", one.kind, ", ".join(f"`{label}`" for label in one.labels), one.counts)
+                (f"`{one.name}`", f"{one.kind} {_listed(one.labels)}".rstrip(), one.counts)
                 for one in families()
                 if not one.name.startswith(_OF_THE_CLIENT)
             ),
@@ -101,8 +101,8 @@ def tables() -> str:
     return "\n".join(parts) + "\n"
 
 
-def _quoted(entry: SpanEntry) -> tuple[str]:
-    return (", ".join(f"`{name}`" for name in entry.attributes),)
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
