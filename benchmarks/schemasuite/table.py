@@ -13,9 +13,9 @@ _HEAD: Final = ("cases enforced", "refused", "**produced though invalid**", "wit
 _DOCUMENT: Final = """\
 # JSON Schema: what is enforced
 
-**Properties come in the schema's order.** A model that writes another order is not followed: in an object that
-takes further names it can only continue with a longer name (`"age2"`), and in a closed object late optional
-properties are left out. So
+**Properties come in the schema's order.** A model that writes another order is not followed: in an object
+that takes further names it can only continue with a longer name (`"age2"`), and in a closed object late
+optional properties are left out. So
 
 - use the schema's order in your prompt, with what the model should think of first at the beginning;
 - close the object (`additionalProperties: false`, or do not mention it), and require what you need.
@@ -24,46 +24,48 @@ properties are left out. So
 Each schema is written in one normal form (`sidecar/guided_sidecar/grammar/schema/normal.py`), which both
 libraries read; `make fuzz-schemas` compares drawn compositions of all keywords.
 
-- **Enforced**: `$ref` to `#` or `#/...`; `oneOf` with branches that types, listed values, required names, or a
-  closed branch's names separate; `dependent*`; `propertyNames` by pattern, length or list (with
-  `patternProperties` a list only); `minProperties` and `maxProperties` (above 1 not where names are open, nor
-  with `patternProperties` and optional properties); `enum` and `const` with any keyword; `pattern`, matched
-  anywhere unless anchored, with ECMA-262's `.`, `\\s`, `\\w`, `\\d` and most lookahead; `uniqueItems` over a
-  short enum, strings without `maxLength`, `format` or `pattern`, numbers without bounds, `null` and booleans (in
-  tools of `hermes`, `qwen3_json`, `llama3_json`, `llama4_json`, `longcat`, and forced ones of `deepseek_v3`,
-  `deepseek_v31` and `plamo3`).
-- **Formats**: `date`, `time`, `date-time` (RFC 3339, capital letters, no leap seconds), `duration`, `email`,
-  `hostname`, `ipv4`, `ipv6`, `json-pointer`, `regex`, `relative-json-pointer`, `uri`, `uri-reference`,
-  `uri-template`, `uuid`; in ASCII `idn-email`, `idn-hostname`, `iri`, `iri-reference`.
+- **Enforced**: `$ref` to `#` or `#/...`; `oneOf` with branches that types, listed values, required names,
+  or a closed branch's names separate; `dependent*`; `propertyNames` by pattern, length or list (with
+  `patternProperties` a list only); `minProperties` and `maxProperties` (above 1 not where names are open,
+  nor with `patternProperties` and optional properties); `enum` and `const` with any keyword; `pattern`,
+  matched anywhere unless anchored, with ECMA-262's `.`, `\\s`, `\\w`, `\\d` and most lookahead;
+  `uniqueItems` over a short enum, strings without `maxLength`, `format` or `pattern`, numbers without
+  bounds, `null` and booleans (in tools of `hermes`, `qwen3_json`, `llama3_json`, `llama4_json`, `longcat`,
+  and forced ones of `deepseek_v3`, `deepseek_v31` and `plamo3`).
+- **Formats**: `date`, `time`, `date-time` (RFC 3339, capital letters, no leap seconds), `duration`,
+  `email`, `hostname`, `ipv4`, `ipv6`, `json-pointer`, `regex`, `relative-json-pointer`, `uri`,
+  `uri-reference`, `uri-template`, `uuid`; in ASCII `idn-email`, `idn-hostname`, `iri`, `iri-reference`.
 - **Refused**, with the path: other `$ref`, also in a part with its own `$id`; a part whose `$schema` names
-  another draft; `$dynamicRef`, `$recursiveRef`, `unevaluated*`, `contains`, `not` (except `not: {}`), `if` with
-  `then` or `else`; a branch of `oneOf` that may overlap another; other `uniqueItems`, also with another schema
-  of the array, with further names beside named ones, or with unprintable property names in the schema;
-  lookbehind and `\\b`; bounds beyond 2^53 (integers 2^63) that leave nothing else; values that both libraries
-  round.
+  another draft; `$dynamicRef`, `$recursiveRef`, `unevaluated*`, `contains`, `not` (except `not: {}`), `if`
+  with `then` or `else`; a branch of `oneOf` that may overlap another; other `uniqueItems`, also with
+  another schema of the array, with further names beside named ones, or with unprintable property names in
+  the schema; lookbehind and `\\b`; bounds beyond 2^53 (integers 2^63) that leave nothing else; values that
+  both libraries round.
 - **Too many**: over about 400 optional properties, or alternatives at one place.
-- **Annotations**, ignored: unknown keywords and formats, keywords of a later draft, keywords about other types.
+- **Annotations**, ignored: unknown keywords and formats, keywords of a later draft, keywords about other
+  types.
 - **Closed**: an object that names properties and does not mention others has only those; an array with
   `prefixItems` that nothing extends has no further items. Keywords of one type imply that type.
-- **Valid, and never generated**: negative numbers with `multipleOf`; beside bounds exponents, numbers from 2^63,
-  and with xgrammar a seventh decimal; U+007F with llguidance, except escaped; more than 16,384 items; another
-  order of a long enum's unique items; names that no pattern of `patternProperties` matches; control characters
-  in further names; `hostname` with more than six labels or labels above 41 characters; groups, counts and
-  alternatives of `regex`; brackets in `uri-reference`; non-ASCII in `uri-template`; in a branch of `oneOf`,
-  names that another branch requires.
+- **Valid, and never generated**: negative numbers with `multipleOf`; beside bounds exponents, numbers from
+  2^63, and with xgrammar a seventh decimal; U+007F with llguidance, except escaped; more than 16,384 items;
+  another order of a long enum's unique items; names that no pattern of `patternProperties` matches; control
+  characters in further names; `hostname` with more than six labels or labels above 41 characters; groups,
+  counts and alternatives of `regex`; brackets in `uri-reference`; non-ASCII in `uri-template`; in a branch
+  of `oneOf`, names that another branch requires.
 - **Never ends**: a schema whose every value contains another; its answer ends with `length`.
-- The last of two equal keys in an object counts. Numbers and escapes may be spelt differently by the libraries.
+- The last of two equal keys in an object counts. Numbers and escapes may be spelt differently by the
+  libraries.
 
 In tools that xgrammar serves ([routes](routes.md#tools)), what xgrammar enforces of this.
 
 ## Measured
 `make schema-table SUITE=.../JSON-Schema-Test-Suite/tests` writes this page, with {versions}.
 
-Each instance of [JSON-Schema-Test-Suite](https://github.com/json-schema-org/JSON-Schema-Test-Suite) is walked as
-tokens through the grammar, ours through a rank's matcher, a library's as vLLM 0.32 asks it; properties in every
-order. *Enforced*: no invalid instance can be generated. *Without any valid one*: enforced, and no valid instance
-can be generated, mostly of another type. Cases without an invalid instance are left out. In brackets: invalid
-instances.
+Each instance of [JSON-Schema-Test-Suite](https://github.com/json-schema-org/JSON-Schema-Test-Suite) is
+walked as tokens through the grammar, ours through a rank's matcher, a library's as vLLM 0.32 asks it;
+properties in every order. *Enforced*: no invalid instance can be generated. *Without any valid one*:
+enforced, and no valid instance can be generated, mostly of another type. Cases without an invalid instance
+are left out. In brackets: invalid instances.
 
 {tables}
 **optional/** is what JSON Schema leaves to implementations. {optional}
@@ -72,10 +74,10 @@ instances.
 {pairs}
 
 ## Keywords
-Ours: of the suite's cases about a keyword with an invalid instance, those enforced; others are refused. A library
-alone, without a type beside the keyword and with one: *enforced*, *ignored* (in every case something invalid can
-be generated), *partly*, *refused*. `guided_grammar/*/unenforced.py` has the partly enforced cases, and
-[routes.md](routes.md#backends) says what happens to a keyword that is not enforced.
+Ours: of the suite's cases about a keyword with an invalid instance, those enforced; others are refused. A
+library alone, without a type beside the keyword and with one: *enforced*, *ignored* (in every case
+something invalid can be generated), *partly*, *refused*. `guided_grammar/*/unenforced.py` has the partly
+enforced cases, and [routes.md](routes.md#backends) says what happens to a keyword that is not enforced.
 
 {keywords}
 """

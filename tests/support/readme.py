@@ -1,4 +1,4 @@
-"""What README and runbook show: commands, what they print, and how that is compared with what they print now."""
+"""What README and runbook show: commands, and what they print, compared with what they print now."""
 
 import re
 from pathlib import Path

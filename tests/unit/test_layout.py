@@ -17,65 +17,33 @@ PACKAGES = (
 )
 # Modules of over 300 lines, and why they are not split. The product has none.
 LONG = {
-    "tests/cluster/test_crd.py": "two tables, of manifests accepted and refused, one entry for each rule",
-    "tests/cluster/test_rights.py": "tables of what the operator's policy refuses, one entry for each",
-    "tests/cluster/test_operator.py": (
-        "one operator on one API server, through all that happens to a resource"
-    ),
-    "tests/contract/test_counted_masks.py": (
-        "counted bounds against each library, with the walk that all of its tests share"
-    ),
-    "tests/unit/test_engine_middleware.py": (
-        "one middleware before a played application, through every way in which a response can begin and end"
-    ),
-    "tests/unit/test_sidecar_normal_form.py": (
-        "tables of schemas with what their normal form takes and does not take"
-    ),
-    "tests/contract/test_grammar_proof.py": (
-        "the proof of real and of slowed libraries, with the compiler and the vocabulary that its tests share"
-    ),
-    "tests/contract/test_counted_tags.py": (
-        "drawn tags, each model's tags and their tokens, with the walks that its tests share"
-    ),
-    "tests/contract/test_tools_as_response_format.py": (
-        "each parser's calls by each judge, with shared tables and server"
-    ),
-    "tests/contract/test_admission.py": (
-        "one API server with a real engine, started once, asked in every way that it answers"
-    ),
+    "tests/cluster/test_crd.py": "two tables of manifests, accepted and refused, one entry for each rule",
+    "tests/cluster/test_rights.py": "tables of what the operator's policy refuses",
+    "tests/cluster/test_operator.py": "one operator on one API server, through a resource's life",
+    "tests/contract/test_counted_masks.py": "counted bounds of each library, by one walk",
+    "tests/unit/test_engine_middleware.py": "every way in which a response can begin and end",
+    "tests/unit/test_sidecar_normal_form.py": "tables of schemas and their normal form",
+    "tests/contract/test_grammar_proof.py": "the proof, with one compiler and vocabulary",
+    "tests/contract/test_counted_tags.py": "drawn tags of each model, by one walk",
+    "tests/contract/test_tools_as_response_format.py": "each parser's calls by each judge, with one server",
+    "tests/contract/test_admission.py": "one API server with a real engine, started once",
     "tests/contract/test_operator_arguments.py": "what the operator writes and takes, by vLLM's own parser",
-    "tests/contract/test_core_detached.py": (
-        "one vLLM scheduler, set up once, driven through every way in which a sequence can end"
-    ),
-    "tests/contract/test_grammar_service.py": (
-        "one sidecar, started once, through all that can happen to a compile"
-    ),
-    "tests/contract/test_launcher.py": (
-        "one launcher over real processes, through each way in which an engine can start, stand still and end"
-    ),
-    "tests/contract/test_rank_guide.py": (
-        "one rank without an engine, driven step by step through a request's life"
-    ),
-    "tests/contract/test_refusals.py": "every way into vLLM past admission, each by vLLM's own class",
-    "tests/contract/test_rank_reasoning.py": (
-        "one rank taken to the end of its reasoning, in each way in which that may come"
-    ),
-    "tests/contract/test_rank_runner.py": (
-        "the wrapper around a runner, with each fault and each kind of step"
-    ),
+    "tests/contract/test_core_detached.py": "one vLLM scheduler, through every end of a sequence",
+    "tests/contract/test_grammar_service.py": "one sidecar, through everything that can happen to a compile",
+    "tests/contract/test_launcher.py": "one launcher, through each start, stall and end of an engine",
+    "tests/contract/test_rank_guide.py": "one rank without an engine, through a request's life",
+    "tests/contract/test_refusals.py": "every way into vLLM past admission",
+    "tests/contract/test_rank_reasoning.py": "one rank, through each end of its reasoning",
+    "tests/contract/test_rank_runner.py": "the wrapper around a runner, with each fault and kind of step",
     "tests/contract/test_telemetry_collectors.py": "the same promises against an HTTP and a gRPC collector",
     "tests/e2e/test_chaos.py": "one running pod, every kind of fault, and what each may cost",
-    "tests/engine/test_matrix.py": (
-        "the engines of the matrix, started once, asked for all that they answered"
-    ),
+    "tests/engine/test_matrix.py": "the engines of the matrix, started once",
     "tests/support/sidecar.py": "a real sidecar, its processes, and a client of each role",
-    "tests/unit/test_sidecar_health_probe.py": (
-        "the guided probe against an engine that answers in every way, well or badly"
-    ),
-    "tests/cluster/test_rollout.py": "rollouts on a real API server, refused and rolled back ones too",
+    "tests/unit/test_sidecar_health_probe.py": "the guided probe against an engine that answers in every way",
+    "tests/cluster/test_rollout.py": "rollouts on a real API server",
     "tests/contract/test_metrics.py": "one sidecar's pages, by each reader of metrics",
     "tests/contract/test_alerts.py": "every alert's outage, and what must raise none",
-    "tests/unit/test_operator_builders.py": "one pod template, looked at field by field",
+    "tests/unit/test_operator_builders.py": "one pod template, field by field",
     "tests/support/compositions/schemas.py": "one way to draw, of each keyword",
 }
 

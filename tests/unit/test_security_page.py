@@ -1,4 +1,4 @@
-"""docs/security.md: every statement has its tests in security_page.yaml; and those that no other file tests."""
+"""docs/security.md: every statement has its tests in security_page.yaml; and those of no other file."""
 
 import json
 import re

@@ -31,13 +31,14 @@ Made by `python -m devtools.api_reference`; do not edit. [Samples](../manifests/
 
 - `kubectl get gm`, or the category `ai`; `kubectl scale gm/NAME --replicas=N`.
 - The API server refuses what breaks types, patterns and [rules](#rules). What else cannot run (bounds of
-  durations and amounts, [combinations](compatibility.md), [reserved names](#reserved-arguments-and-variables),
-  limits, a missing LeaderWorkerSet API) sets `Compatible` to False, with a message per field, and no pods are
-  created. With reason `RefusedAtStart` the pods have ended at start.
+  durations and amounts, [combinations](compatibility.md), limits, a missing LeaderWorkerSet API and
+  [reserved names](#reserved-arguments-and-variables)) sets `Compatible` to False, with a message per field,
+  and no pods are created. With reason `RefusedAtStart` the pods have ended at start.
 - `AuxiliaryResourcesReady` is about PodDisruptionBudget and PodMonitor, and not part of `Ready`.
 - A status has at most {kib} KiB. Grammars, processors and ranks are counted; details are in the messages of
   conditions, and in a pod's [status page](telemetry.md#health).
-- Durations are text such as `90s`, `1m30s` or `500ms`; amounts are Kubernetes quantities. Quote `"On"` and `"Off"`.
+- Durations are text such as `90s`, `1m30s` or `500ms`; amounts are Kubernetes quantities. In YAML, quote
+  `"On"` and `"Off"`.
 - A default never changes within a version ([versions](versioning.md)). No default: the field is unset.
 - The name is immutable, and so is whether `parallelism.nodes` is above 1; other changes are rolled out.
 - Pods run as user 10001 with a read-only root file system, without capabilities and token; that user must be
@@ -53,8 +54,8 @@ _RESERVED: Final = """\
 `Compatible=False`. What vLLM refuses at start is `RefusedAtStart`, in vLLM's words. `limits.arguments` of the
 installation allows and denies more ([security](security.md#arguments)).
 
-- Options have full names, with dashes or underscores. Abbreviations of reserved names, `no-` forms and `-O3` are
-  refused, too.
+- Options have full names, with dashes or underscores. Abbreviations of reserved names, `no-` forms and `-O3`
+  are refused, too.
 - With `speculative` set, `--async-scheduling` is `speculative.asyncScheduling`.
 - Variables that begin with `APP_` are free.
 - `limits.models` must allow a repository or folder in {repositories}, and each text with a `/` in
@@ -125,7 +126,9 @@ def _meaning(field: Schema) -> str:
 def _fields(schema: Schema, prefix: str) -> Iterator[tuple[str, Schema, bool]]:
     for name, field in schema.get("properties", {}).items():
         yield f"{prefix}{name}", field, name in schema.get("required", [])
-        if not name.endswith(("KeyRef", "conditions")):  # name and key; a condition as everywhere in Kubernetes
+        if not name.endswith(
+            ("KeyRef", "conditions")
+        ):  # name and key; a condition as everywhere in Kubernetes
             yield from _fields(field, f"{prefix}{name}.")
             yield from _fields(field.get("items", {}), f"{prefix}{name}[].")
 
@@ -135,9 +138,7 @@ def _type(field: Schema) -> str:
         return " \\| ".join(map(str, field["enum"]))
     bounds = [field.get("minimum"), field.get("maximum")]
     match field.get("type", "quantity"):
-        case "integer" if bounds[1] == _INT32:
-            return "integer"
-        case "integer" | "quantity" as kind if None not in bounds:
+        case "integer" | "quantity" as kind if None not in bounds and bounds[1] != _INT32:
             or_text = ", or Auto" if "Auto" in field.get("pattern", "") else ", or percentage"
             return f"integer, {bounds[0]} to {bounds[1]}{or_text * (kind == 'quantity')}"
         case "array":

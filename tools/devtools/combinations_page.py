@@ -17,22 +17,22 @@ vLLM's model runners: V2 is the default on CUDA, and on a CPU with Triton. `VLLM
 
 ## What ran
 On a CPU, V2 by Triton's interpreter; a cell is one of `tests/engine/test_matrix.py` (results:
-`tests/engine/matrix.md`). On an H200 `tests/gpu` has compared one rank, V2, async, a tiny float32 model, without
-drafts and with DraftModel, NGram, Eagle3, and MTP of one draft token.
+`tests/engine/matrix.md`). On an H200 `tests/gpu` has compared one rank, V2, async, a tiny float32 model,
+without drafts and with DraftModel, NGram, Eagle3, and MTP of one draft token.
 
 | what | remark | cell or test |
 | --- | --- | --- |
 """
 _REFUSED: Final = """
 Nothing else was run, though vLLM's configuration may accept it: DSpark, DFlash, `verification: Adaptive`,
-multimodal models, `Probabilistic` and `Block` without Eagle3, LoRA with another method than DraftModel, several
-engines that speculate, dual batch overlap. vLLM itself refuses dual batch overlap on V2 for multimodal models,
-state space layers, context parallelism and PIECEWISE CUDA graphs.
+multimodal models, `Probabilistic` and `Block` without Eagle3, LoRA with another method than DraftModel,
+several engines that speculate, dual batch overlap. vLLM itself refuses dual batch overlap on V2 for multimodal
+models, state space layers, context parallelism and PIECEWISE CUDA graphs.
 
 ## What is refused, or falls back
-The operator refuses by `Compatible=False`; the plugin and vLLM at start (`RefusedAtStart`). What falls back runs,
-but not as asked for; `guidedmodel validate` and `Compatible` say so. A test compares each row with vLLM {version}'s
-own configuration, on a CPU and as on an NVIDIA GPU.
+The operator refuses by `Compatible=False`; the plugin and vLLM at start (`RefusedAtStart`). What falls back
+runs, but not as asked for; `guidedmodel validate` and `Compatible` say so. A test compares each row with vLLM
+{version}'s own configuration, on a CPU and as on an NVIDIA GPU.
 """
 _HEADINGS: Final = {
     "operator refuses": "The operator refuses",

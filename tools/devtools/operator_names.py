@@ -10,7 +10,6 @@ from guided_operator.telemetry import tracing
 from guided_operator.telemetry.metrics import OperatorMetrics, Sources
 from guided_operator.telemetry.replicas import Replicas
 
-
 _OF_THE_CLIENT: Final = "process_"
 
 

@@ -103,7 +103,7 @@ def spans() -> tuple[SpanEntry, ...]:
         SpanEntry(
             c.GRAMMAR_PREPARE,
             "the HTTP request",
-            "waiting for a grammar: cache, compile and proof, load; linked to another request's `grammar.compile`",
+            "waiting for a grammar; linked to the `grammar.compile` that another request began",
             sorted((c.GRAMMAR_KIND, c.GRAMMAR_KEY, c.GRAMMAR_CACHE, c.GRAMMAR_UNENFORCED)),
         ),
         SpanEntry(
