@@ -26,7 +26,7 @@ without drafts and with DraftModel, NGram, Eagle3, and MTP of one draft token.
 _REFUSED: Final = """
 Nothing else was run, though vLLM's configuration may accept it: DSpark, DFlash, `verification: Adaptive`,
 multimodal models, `Probabilistic` and `Block` without Eagle3, LoRA with another method than DraftModel,
-several engines that speculate, dual batch overlap. vLLM itself refuses dual batch overlap on V2 for multimodal
+several engines that speculate, dual batch overlap. vLLM refuses dual batch overlap on V2 for multimodal
 models, state space layers, context parallelism and PIECEWISE CUDA graphs.
 
 ## What is refused, or falls back

@@ -10,7 +10,6 @@ import contextlib
 import datetime as dt
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Final
 
 from guided_operator.kube.api_errors import AlreadyExists, ApiError, ObjectNotFound, WriteConflict
@@ -19,25 +18,17 @@ from guided_operator.kube.apiserver import Api, Object
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class LeaseTimes:
-    """How the Lease is kept, in seconds, as client-go keeps it by default.
-
-    Twice `request_s` is within `deadline_s`: one answer that is late costs nothing.
-    """
-
-    duration_s: float = 15.0  # unchanged for so long: a standby takes it
-    deadline_s: float = 10.0  # not renewed for so long: the holder stops acting and ends
-    renew_s: float = 2.0
-    poll_s: float = 2.0  # how often a standby looks
-    request_s: float = 4.0
+# How the Lease is kept, as client-go keeps it by default. Twice `_REQUEST_S` is within `DEADLINE_S`: one late
+# answer costs nothing.
+DURATION_S: Final = 15.0  # unchanged for so long: a standby takes it
+DEADLINE_S: Final = 10.0  # not renewed for so long: the holder stops acting and ends
+_RENEW_S: Final = 2.0
+_POLL_S: Final = 2.0  # how often a standby looks
+_REQUEST_S: Final = 4.0
 
 
 class LeaseLostError(Exception):
     """The replica lost leadership; the process must exit."""
-
-
-_TIMES: Final = LeaseTimes()
 
 
 class Lease:
@@ -67,7 +58,6 @@ class Lease:
         name: str,
         identity: str,
         *,
-        times: LeaseTimes = _TIMES,
         clock: Callable[[], float],
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
@@ -76,8 +66,6 @@ class Lease:
         self._collection = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
         self._name = name
         self._identity = identity
-        self._namespace = namespace
-        self._times = times
         self._clock = clock
         self._sleep = sleep
         self._version = ""
@@ -85,7 +73,7 @@ class Lease:
 
     def is_held(self) -> bool:
         """Return whether this replica may act now."""
-        return self._renewed_at is not None and self._clock() - self._renewed_at < self._times.deadline_s
+        return self._renewed_at is not None and self._clock() - self._renewed_at < DEADLINE_S
 
     def bound_s(self, timeout_s: float) -> float:
         """Return how long a write may take: none outlasts the Lease, however slow it is.
@@ -97,7 +85,7 @@ class Lease:
         """
         if self._renewed_at is None or not self.is_held():
             raise NotLeadingError("this replica does not lead")
-        return min(timeout_s, self._renewed_at + self._times.duration_s - self._clock())
+        return min(timeout_s, self._renewed_at + DURATION_S - self._clock())
 
     async def acquire(self) -> None:
         """Wait until this replica holds the Lease."""
@@ -110,11 +98,11 @@ class Lease:
                     await self._create()
                 elif lease["metadata"]["resourceVersion"] != seen_version and _holder(lease):
                     seen_version, seen_at = lease["metadata"]["resourceVersion"], self._clock()
-                elif not _holder(lease) or self._clock() - seen_at >= self._times.duration_s:
+                elif not _holder(lease) or self._clock() - seen_at >= DURATION_S:
                     await self._take(lease)
             if not self.is_held():
-                expires_s = seen_at + self._times.duration_s - self._clock()
-                await self._sleep(min(self._times.poll_s, max(expires_s, 0.1)))
+                expires_s = seen_at + DURATION_S - self._clock()
+                await self._sleep(min(_POLL_S, max(expires_s, 0.1)))
         self.waits = False
         logger.info("this replica leads: %s", self._identity)
 
@@ -129,10 +117,10 @@ class Lease:
         while True:
             # From when the last one was asked for: a slow answer must not delay the next renewal.
             asked_at = self._clock() if self._renewed_at is None else self._renewed_at
-            await self._sleep(max(asked_at + self._times.renew_s - self._clock(), 0.0))
+            await self._sleep(max(asked_at + _RENEW_S - self._clock(), 0.0))
             while not await self._renewed():
                 if not self.is_held():
-                    raise LeaseLostError(f"the Lease was not renewed for {self._times.deadline_s:g} s")
+                    raise LeaseLostError(f"the Lease was not renewed for {DEADLINE_S:g} s")
                 await self._sleep(0.5)
 
     async def release(self) -> None:
@@ -170,7 +158,7 @@ class Lease:
 
     async def _read(self) -> Object | None:
         try:
-            return await self._api.read(f"{self._collection}/{self._name}", timeout_s=self._times.request_s)
+            return await self._api.read(f"{self._collection}/{self._name}", timeout_s=_REQUEST_S)
         except ObjectNotFound:
             return None
 
@@ -179,11 +167,11 @@ class Lease:
         body = {
             "apiVersion": "coordination.k8s.io/v1",
             "kind": "Lease",
-            "metadata": {"name": self._name, "namespace": self._namespace},
+            "metadata": {"name": self._name},
             "spec": self._spec(transitions=0),
         }
         with contextlib.suppress(AlreadyExists):
-            created = await self._api.create(self._collection, body, timeout_s=self._times.request_s)
+            created = await self._api.create(self._collection, body, timeout_s=_REQUEST_S)
             self._version = created["metadata"]["resourceVersion"]
             self._renewed_at = asked_at
 
@@ -199,7 +187,7 @@ class Lease:
         # The resource version makes the patch fail where anybody wrote since our last look.
         body = {"metadata": {"resourceVersion": self._version}, "spec": spec}
         written = await self._api.patch(
-            f"{self._collection}/{self._name}", body, kind="merge", timeout_s=self._times.request_s
+            f"{self._collection}/{self._name}", body, kind="merge", timeout_s=_REQUEST_S
         )
         self._version = written["metadata"]["resourceVersion"]
 
@@ -207,7 +195,7 @@ class Lease:
         now = _now()
         return {
             "holderIdentity": self._identity,
-            "leaseDurationSeconds": int(self._times.duration_s),
+            "leaseDurationSeconds": int(DURATION_S),
             "acquireTime": now,
             "renewTime": now,
             "leaseTransitions": transitions,

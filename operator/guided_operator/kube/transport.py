@@ -13,7 +13,7 @@ from kubernetes.aio import client, config
 
 # What was sent and not received is sent again by the kernel for so long, then never: also for a process that
 # is frozen or has ended. A leader cut off thus cannot write once the network is back: its last write leaves
-# before its Lease's deadline, and a standby takes over this much later (lease.LeaseTimes).
+# before its Lease's deadline, and a standby takes over this much later (lease.DURATION_S).
 UNSENT_MS: Final = 3000
 _IDLE_S, _PROBE_S = 20, 5  # a connection that carries nothing is looked at so often
 # A watch event is one line, of up to twice this: an object has up to 1.5 MiB, and Go writes `<` in six bytes.
