@@ -61,9 +61,9 @@ installation allows and denies more ([security](security.md#arguments)).
 - `limits.models` must allow a repository or folder in {repositories}, and each text with a `/` in
   {with_repositories}; `limits.proxies` these variables: {variables}.
 """
-_TABLES: Final = (
-    ("set by the operator", "set instead", reserved_options.OWNED, reserved_variables.OWNED),
-    ("not allowed", "why, and what to do", reserved_options.FORBIDDEN, reserved_variables.FORBIDDEN),
+_LISTS: Final = (
+    ("Set by the operator:", reserved_options.OWNED, reserved_variables.OWNED),
+    ("Not allowed:", reserved_options.FORBIDDEN, reserved_variables.FORBIDDEN),
 )
 
 
@@ -78,12 +78,12 @@ def _reserved() -> Iterator[str]:
         with_repositories=_listed(f"--{name}" for name in WITH_REPOSITORIES),
         variables=_listed(WAY_TO_THE_HUB),
     )
-    for verdict, advice, options, variables in _TABLES:
-        yield f"| {verdict} | {advice} |\n| --- | --- |"
+    for verdict, options, variables in _LISTS:
+        yield f"{verdict}\n"
         for what, names in options.items():
-            yield f"| {_listed(f'--{name}' for name in sorted(names))} | {what} |"
+            yield f"- {_listed(f'--{name}' for name in sorted(names))}: {what}"
         for what, pattern in variables.items():
-            yield f"| `{pattern.replace('|', chr(92) + '|')}` | {what} |"
+            yield f"- `{pattern}`: {what}"
         yield ""
 
 
@@ -92,30 +92,29 @@ def reference_text() -> str:
     parts = [
         _HEAD.format(kib=MAX_BYTES >> 10),
         "## spec\n",
-        _table(schema_of(GuidedModelSpec), "spec"),
+        _listing(schema_of(GuidedModelSpec), "spec"),
         "## Rules\n",
         "Checked by CEL in the API server, and by `guidedmodel`:\n",
         *(f"- `{field}`: {rule['message']}." for field, rule in rules_of(root_schema())),
         "",
         *_reserved(),
         "## status\n",
-        _table(schema_of(GuidedModelStatus), "status"),
+        _listing(schema_of(GuidedModelStatus), "status"),
     ]
     return "\n".join(parts)
 
 
-def _table(schema: Schema, root: str) -> str:
-    rows = [["field", "type", "meaning"], ["---"] * 3]
+def _listing(schema: Schema, root: str) -> str:
+    lines = [f"Paths below `{root}`.\n"]
     for path, field, required in _fields(schema, ""):
         kind = f"{_type(field)}, **required**" if required and root == "spec" else _type(field)
-        rows.append([f"`{path}`", kind + _default(field), _meaning(field)])
-    lines = "\n".join(f"| {' | '.join(row)} |" for row in rows)
-    return f"Paths below `{root}`.\n\n{lines}\n"
+        lines.append(f"- `{path}` ({kind}{_default(field)}): {_meaning(field)}")
+    return "\n".join([*lines, ""])
 
 
 def _meaning(field: Schema) -> str:
     """Return the description, without a default that the schema has or that there is none."""
-    text: str = field["description"].replace("|", "\\|")
+    text: str = field["description"]
     default = field.get("default")
     known = ["none", *([str(default), json.dumps(default)] if default is not None else [])]
     for value in known:
@@ -135,7 +134,7 @@ def _fields(schema: Schema, prefix: str) -> Iterator[tuple[str, Schema, bool]]:
 
 def _type(field: Schema) -> str:
     if "enum" in field:
-        return " \\| ".join(map(str, field["enum"]))
+        return " | ".join(map(str, field["enum"]))
     bounds = [field.get("minimum"), field.get("maximum")]
     match field.get("type", "quantity"):
         case "integer" | "quantity" as kind if None not in bounds and bounds[1] != _INT32:

@@ -86,18 +86,18 @@ def tables() -> str:
         f"A failed pass has status ERROR and `{tracing.ERROR_TYPE}`, the reason of the metrics. Resource:",
         f"`service.name` `{tracing.SERVICE}`, `service.instance.id`, `k8s.pod.name`.",
         "",
-        *_table(
-            ("metric", "type, labels", "counts"),
-            (
-                (f"`{one.name}`", f"{one.kind} {_listed(one.labels)}".rstrip(), one.counts)
-                for one in families()
-                if not one.name.startswith(_OF_THE_CLIENT)
-            ),
+        *(
+            f"- `{one.name}`, {_typed(one)}: {one.counts}"
+            for one in families()
+            if not one.name.startswith(_OF_THE_CLIENT)
         ),
-        "",
-        f"prometheus_client adds `{_OF_THE_CLIENT}*`: CPU time, memory and open files of the process.",
+        f"- `{_OF_THE_CLIENT}*`: CPU time, memory and open files, by prometheus_client",
     )
     return "\n".join(parts) + "\n"
+
+
+def _typed(entry: MetricEntry) -> str:
+    return f"{entry.kind} by {_listed(entry.labels)}" if entry.labels else entry.kind
 
 
 def _listed(names: Iterable[str]) -> str:

@@ -197,13 +197,7 @@ def tables() -> str:
         "and `OTEL_RESOURCE_ATTRIBUTES`, which wins.",
         f"Schema: {c.SCHEMA_URL}.",
         "",
-        *_table(
-            ("metric", "type, labels", "counts"),
-            (
-                (f"`{entry.name}`", f"{entry.kind} {_quoted(entry.labels)}".rstrip(), entry.covers)
-                for entry in metrics()
-            ),
-        ),
+        *(f"- `{entry.name}`, {_typed(entry)}: {entry.covers}" for entry in metrics()),
     )
     return "\n".join(parts) + "\n"
 
@@ -211,6 +205,10 @@ def tables() -> str:
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
     for row in (head, ["---"] * len(head), *rows):
         yield f"| {' | '.join(row)} |"
+
+
+def _typed(entry: MetricEntry) -> str:
+    return f"{entry.kind} by {_quoted(entry.labels)}" if entry.labels else entry.kind
 
 
 def _quoted(names: Iterable[str]) -> str:
