@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from guided_contract.combinations.row import Row
 from guided_contract.combinations.table import ROWS
 from guided_contract.compatibility import SUPPORTED_VLLM
 
@@ -32,8 +33,8 @@ models, state space layers, context parallelism and PIECEWISE CUDA graphs.
 
 ## What is refused, or falls back
 The operator refuses by `Compatible=False`; the plugin and vLLM at start (`RefusedAtStart`). What falls back
-runs, but not as asked for; `guidedmodel validate` and `Compatible` say so. A test compares each row with vLLM
-{version}'s own configuration, on a CPU and as on an NVIDIA GPU.
+runs, but not as asked for; `guidedmodel validate` and `Compatible` give reasons. A test compares each row
+with vLLM {version}'s own configuration, on a CPU and as on an NVIDIA GPU.
 """
 _HEADINGS: Final = {
     "operator refuses": "The operator refuses",
@@ -112,5 +113,11 @@ def _what(one: Ran) -> str:
 
 def _section(happens: str) -> str:
     rows = (row for row in ROWS if row.happens.startswith(happens))
-    table = "".join(f"| {row.where} | {row.message} |\n" for row in rows)
-    return f"\n### {_HEADINGS[happens]}\n\n| what | why, and what to set instead |\n| --- | --- |\n{table}"
+    table = "".join(f"| {row.where} | {_advice(row)} |\n" for row in rows)
+    return f"\n### {_HEADINGS[happens]}\n\n| what | instead |\n| --- | --- |\n{table}"
+
+
+def _advice(row: Row) -> str:
+    """Return what to set, after the reason where the facts alone do not show it."""
+    is_plain = ";" in row.where and not row.happens.startswith("falls back")
+    return row.message.partition(": ")[2] if is_plain else row.message
