@@ -51,8 +51,9 @@ _RESERVED: Final = """\
 ## Reserved arguments and variables
 
 `engine.args`, such as `[--max-model-len=8192, --gpu-memory-utilization=0.92]`, and `engine.env` take whatever
-vLLM does, except the names below; a model with one gets `Compatible=False`. What vLLM refuses at start is `RefusedAtStart`, in vLLM's words. `limits.arguments` of the
-installation allows and denies more ([security](security.md#arguments)).
+vLLM does, except the names below; a model with one gets `Compatible=False`. What vLLM refuses at start is
+`RefusedAtStart`, in vLLM's words. `limits.arguments` of the installation allows and denies more
+([security](security.md#arguments)).
 
 - Options have full names, with dashes or underscores. Abbreviations of reserved names, `no-` forms and `-O3`
   are refused, too.
