@@ -8,7 +8,7 @@ from schemasuite.keywords import Made, shares
 from schemasuite.outcomes import Counts, Outcome
 from schemasuite.pairs import refusals
 
-_NAMES: Final = {"ours": "ours (`Auto`)", "xgrammar": "xgrammar alone", "guidance": "llguidance alone"}
+_NAMES: Final = {"ours": "ours (`Auto`)", "xgrammar": "xgrammar", "guidance": "llguidance"}
 _HEAD: Final = ("cases enforced", "refused", "**produced though invalid**", "without any valid one")
 _DOCUMENT: Final = """\
 # JSON Schema: what is enforced
@@ -123,21 +123,19 @@ def counts(outcomes: Sequence[Outcome], draft: str, *, optional: bool) -> Counts
 
 
 def _tables(outcomes: Mapping[str, Sequence[Outcome]]) -> Iterator[str]:
+    yield _row(("draft", "by", *_HEAD))
+    yield _row(["---"] * (2 + len(_HEAD)))
     for optional in (False, True):
         for draft in DRAFTS:
             name = f"{draft}, optional/" if optional else draft
-            yield _row(
-                (name, "cases enforced", "refused", "**produced though invalid**", "without any valid one")
-            )
-            yield _row(["---"] * (1 + len(_HEAD)))
             for subject, found in outcomes.items():
                 counted = counts(found, draft, optional=optional)
                 cells = [
                     f"{counted.cases[verdict]} ({counted.invalid[verdict]})"
                     for verdict in ("enforced", "refused", "produced")
                 ]
-                yield _row((_NAMES[subject], *cells, str(counted.barren)))
-            yield ""
+                yield _row((name, _NAMES[subject], *cells, str(counted.barren)))
+    yield ""
 
 
 def _optional(ours: Sequence[Outcome]) -> str:
