@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 import yaml
+from devtools.crd import custom_resource_definition
 
-from guided_operator.api.crd import custom_resource_definition
 from guided_operator.builders import Site, render
 from guided_operator.policy.reserved_options import refusal
 from support.manifests import guided_model
