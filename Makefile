@@ -110,7 +110,7 @@ test-drain: $(SETUP)  ## pods that go in each way there is, under load on a real
 	DRAIN=full $(PYTEST) -s tests/e2e/test_cluster_model_drain.py
 
 .PHONY: test-matrix
-test-matrix: $(SETUP)  ## every cell of the engine matrix on real vLLM; writes docs/matrix.md
+test-matrix: $(SETUP)  ## every cell of the engine matrix on real vLLM; writes tests/engine/matrix.md
 	MATRIX=full $(PYTEST) tests/engine
 
 .PHONY: test-clients

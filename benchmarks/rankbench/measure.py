@@ -182,7 +182,7 @@ class Session:
         def fresh(document: int) -> ReferenceMatcher | None:
             schema = corpus.schema(document % SEQUENCES)
             if mode.backend == "auto":
-                # What it then means with either library: docs/decisions/0010.
+                # What it then means with either library: docs/how-a-grammar-is-served.md.
                 schema = json.dumps(additional_properties.close(json.loads(schema)))
             backend = chosen[document % SEQUENCES]
             return None if is_endless else references.matcher(backend, schema)

@@ -8,99 +8,76 @@ from schemasuite.keywords import Made, shares
 from schemasuite.outcomes import Counts, Outcome
 from schemasuite.pairs import refusals
 
-_NAMES: Final = {"ours": "ours (`Auto`)", "xgrammar": "xgrammar alone", "guidance": "llguidance alone"}
+_NAMES: Final = {"ours": "ours (`Auto`)", "xgrammar": "xgrammar", "guidance": "llguidance"}
 _HEAD: Final = ("cases enforced", "refused", "**produced though invalid**", "without any valid one")
 _DOCUMENT: Final = """\
 # JSON Schema: what is enforced
 
-**Properties come in the schema's order, always**: that of `properties`, whatever is required. A model that
-writes another order is not followed. In an object that takes further names it has passed `age`, begins it
-all the same, and can then only go on with a longer name (`"age2"`): the text stays valid, and what follows is
-junk. In a closed object, what is optional and comes later in the model's order is left out. So
+**Properties come in the schema's order.** A model that writes another order is not followed: in an object
+that takes further names it can only continue with a longer name (`"age2"`), and in a closed object late
+optional properties are left out. So
 
-- write the names in your prompt in the schema's order, and what the model is to think of before its answer
-  first;
+- use the schema's order in your prompt, with what the model should think of first at the beginning;
 - close the object (`additionalProperties: false`, or do not mention it), and require what you need.
 
-## How it was measured
-`make schema-table SUITE=.../JSON-Schema-Test-Suite/tests` writes this page, with
-{versions}.
+## What a schema means here
+Each schema is written in one normal form (`sidecar/guided_sidecar/grammar/schema/normal.py`), which both
+libraries read; `make fuzz-schemas` compares drawn compositions of all keywords.
 
-Each case of [JSON-Schema-Test-Suite](https://github.com/json-schema-org/JSON-Schema-Test-Suite) has a
-schema and instances, valid and invalid. A schema is *refused*, or taken; then every instance is walked,
-as tokens, through the grammar: ours through a rank's own matcher with its counted bounds, a library's
-through that library alone, asked as vLLM 0.32 asks it. An object's properties are tried in every order. A
-case is *enforced* if no invalid instance can be generated, and *produced though invalid* if one can.
-Cases without an invalid instance are left out. Cases of draft 7 say so in `$schema`. "Without any valid
-one": enforced cases that have valid instances, none of which can be generated; mostly because JSON Schema
-takes values of any other type where a library generates one type alone.
+- **Enforced**: `$ref` to `#` or `#/...`; `oneOf` with branches that types, listed values, required names,
+  or a closed branch's names separate; `dependent*`; `propertyNames` by pattern, length or list (with
+  `patternProperties` a list only); `minProperties` and `maxProperties` (above 1 not where names are open,
+  nor with `patternProperties` and optional properties); `enum` and `const` with any keyword; `pattern`,
+  matched anywhere unless anchored, with ECMA-262's `.`, `\\s`, `\\w`, `\\d` and most lookahead;
+  `uniqueItems` over a short enum, strings without `maxLength`, `format` or `pattern`, numbers without
+  bounds, `null` and booleans (in tools of `hermes`, `qwen3_json`, `llama3_json`, `llama4_json`, `longcat`,
+  and forced ones of `deepseek_v3`, `deepseek_v31` and `plamo3`).
+- **Formats**: `date`, `time`, `date-time` (RFC 3339, capital letters, no leap seconds), `duration`,
+  `email`, `hostname`, `ipv4`, `ipv6`, `json-pointer`, `regex`, `relative-json-pointer`, `uri`,
+  `uri-reference`, `uri-template`, `uuid`; in ASCII `idn-email`, `idn-hostname`, `iri`, `iri-reference`.
+- **Refused**, with the path: other `$ref`, also in a part with its own `$id`; a part whose `$schema` names
+  another draft; `$dynamicRef`, `$recursiveRef`, `unevaluated*`, `contains`, `not` (except `not: {}`), `if`
+  with `then` or `else`; a branch of `oneOf` that may overlap another; other `uniqueItems`, also with
+  another schema of the array, with further names beside named ones, or with unprintable property names in
+  the schema; lookbehind and `\\b`; bounds beyond 2^53 (integers 2^63) that leave nothing else; values that
+  both libraries round.
+- **Too many**: over about 400 optional properties, or alternatives at one place.
+- **Annotations**, ignored: unknown keywords and formats, keywords of a later draft, keywords about other
+  types.
+- **Closed**: an object that names properties and does not mention others has only those; an array with
+  `prefixItems` that nothing extends has no further items. Keywords of one type imply that type.
+- **Valid, and never generated**: negative numbers with `multipleOf`; beside bounds exponents, numbers from
+  2^63, and with xgrammar a seventh decimal; U+007F with llguidance, except escaped; more than 16,384 items;
+  another order of a long enum's unique items; names that no pattern of `patternProperties` matches; control
+  characters in further names; `hostname` with more than six labels or labels above 41 characters; groups,
+  counts and alternatives of `regex`; brackets in `uri-reference`; non-ASCII in `uri-template`; in a branch
+  of `oneOf`, names that another branch requires.
+- **Never ends**: a schema whose every value contains another; its answer ends with `length`.
+- The last of two equal keys in an object counts. Numbers and escapes may be spelt differently by the
+  libraries.
+
+In tools that xgrammar serves ([routes](routes.md#tools)), what xgrammar enforces of this.
+
+## Measured
+`make schema-table SUITE=.../JSON-Schema-Test-Suite/tests` writes this page, with {versions}.
+
+Each instance of [JSON-Schema-Test-Suite](https://github.com/json-schema-org/JSON-Schema-Test-Suite) is
+walked as tokens through the grammar, ours through a rank's matcher, a library's as vLLM 0.32 asks it;
+properties in every order. *Enforced*: no invalid instance can be generated. *Without any valid one*:
+enforced, and no valid instance can be generated, mostly of another type. Cases without an invalid instance
+are left out. In brackets: invalid instances.
 
 {tables}
-**optional/** holds what JSON Schema leaves to implementations. {optional}
-
-## What a schema means here
-Each schema is first written in one normal form (`sidecar/guided_sidecar/grammar/schema/normal.py` lists
-what becomes what), which both libraries then read alike: `make fuzz-schemas` draws compositions of all
-keywords and compares.
-
-- **Enforced**: `$ref` that is `#` or a path, `#/...`; `oneOf` whose branches are plainly apart: by their
-  types or listed values or those of a property that both require, by a name that one requires and the
-  other, closed, has not, or by names that each requires and the other does not; `dependent*`;
-  `propertyNames` that is a pattern, a length or a list (beside `patternProperties` a list alone);
-  `minProperties` and `maxProperties`, but above 1 where names are open or nothing is said of further ones,
-  or beside `patternProperties` and optional properties; `enum` and `const` beside any other keyword; a
-  pattern means a match anywhere in the text, unless it has anchors, with what ECMA-262 has in `.`, `\\s`,
-  `\\w` and `\\d`, and lookahead anywhere in it, as far as that can be written without; of the formats
-  `date`, `time` and `date-time` (RFC 3339 with capital letters; days that the month has, no leap seconds),
-  `duration`, `email`, `hostname`, `ipv4`, `ipv6`, `json-pointer`, `regex`, `relative-json-pointer`, `uri`,
-  `uri-reference`, `uri-template` and `uuid`, and in ASCII alone `idn-email`, `idn-hostname`, `iri` and
-  `iri-reference`; `uniqueItems` over an enum of few values, and over strings without `maxLength`, `format`
-  or `pattern` and numbers without bounds, `null` and booleans beside them (in tools where the text alone
-  tells where a value begins: of `hermes`, `qwen3_json`, `llama3_json`, `llama4_json` and `longcat`, and
-  forced ones of `deepseek_v3`, `deepseek_v31` and `plamo3`). In tools of the parsers that
-  [routes](routes.md#tools) lists for xgrammar, what that enforces of all this.
-- **Refused**, with the path: a `$ref` by an anchor or an address, or in a part that has an address of its
-  own (`$id`), a part whose `$schema` names another draft than the schema's, `$dynamicRef`, `$recursiveRef`,
-  `unevaluatedItems` and `unevaluatedProperties`, `contains`, `not` (but `not: {}`), `if` with `then` or
-  `else`, a branch of `oneOf` that may overlap another, `uniqueItems` over objects, arrays and anything,
-  beside another schema of the array, of further names beside named ones, or in a schema with a property
-  whose name has characters that are not printable, lookbehind and `\\b`, bounds beyond 2^53 (of integers
-  2^63) that leave nothing else, and values that both libraries round.
-- **Too many**: an object of more than about 400 optional properties, or as many alternatives at one place.
-- **Annotations**, which change nothing: unknown keywords and formats, keywords of a later draft than
-  the schema's, and keywords about other types than `type` names.
-- **Closed**: an object that names properties and says nothing about others has those that are named,
-  with `additionalProperties: true` any; an array with `prefixItems`, and nothing beside them that says or
-  needs more, has no further items. A schema whose keywords are all about one type has that type.
-- **Valid, and never generated**: negative numbers with `multipleOf`; beside bounds of numbers,
-  exponents, numbers of 2^63 and more below a larger `maximum` and, by xgrammar, a seventh digit behind
-  the point; the character U+007F, by llguidance, but as an escape; an array of more than 16,384 items;
-  with `uniqueItems` over a long enum, another order than the list's; beside `patternProperties`, names that
-  no pattern matches; further names, and names of a length, with control characters; of the format
-  `hostname`, more than six labels or longer ones than 41 characters; of `regex`, groups, counts and
-  alternatives; of `uri-reference`, addresses in brackets; of `uri-template`, what is not ASCII; of a branch
-  of `oneOf` that required names tell apart, the names that another branch requires and it does not.
-- **Never ends**: a schema each of whose values holds another one of them is served, and its answer ends with
-  `length`.
-- **Twice**: of a key that stands twice in an object of a schema, the last one counts.
-- **Spelling**: numbers and escapes that mean the same may be spelt otherwise by the two libraries, and
-  within an array or object of `enum` or `const` xgrammar writes no white space.
+**optional/** is what JSON Schema leaves to implementations. {optional}
 
 ## Two keywords at a time
-`oneOf` has branches here that constants of one property, or listed values, tell apart; `uniqueItems` has
-listed items.
-
 {pairs}
 
 ## Keywords
-Ours: of the suite's cases about a keyword that have an invalid instance, those enforced; the others are
-refused. What each library makes of it alone, without a type beside it and with one: *enforced*, *ignored*
-(accepted, and something invalid can be generated in every case), *partly*, *refused*. Under
-`unsupportedKeywords: Route` a schema goes to a library that enforces all of it; where none does, and
-under `Reject` where the first choice does not, the answer is 400 `grammar_unsupported` with the keyword's
-path. Under `Allow` such a keyword is left out, and the response's header `x-guidedmodel-unenforced` has its
-path ([routes.md](routes.md#options-of-a-request)). Which of the *partly* cases a library does enforce is in
-`guided_grammar/*/unenforced.py`.
+Ours: of the suite's cases about a keyword with an invalid instance, those enforced; others are refused. A
+library alone, without a type beside the keyword and with one: *enforced*, *ignored* (in every case
+something invalid can be generated), *partly*, *refused*. `guided_grammar/*/unenforced.py` has the partly
+enforced cases, and [routes.md](routes.md#backends) says what happens to a keyword that is not enforced.
 
 {keywords}
 """
@@ -146,22 +123,19 @@ def counts(outcomes: Sequence[Outcome], draft: str, *, optional: bool) -> Counts
 
 
 def _tables(outcomes: Mapping[str, Sequence[Outcome]]) -> Iterator[str]:
+    yield _row(("draft", "by", *_HEAD))
+    yield _row(["---"] * (2 + len(_HEAD)))
     for optional in (False, True):
         for draft in DRAFTS:
             name = f"{draft}, optional/" if optional else draft
-            yield _row(
-                (name, "cases enforced", "refused", "**produced though invalid**", "without any valid one")
-            )
-            yield _row(["---"] * (1 + len(_HEAD)))
             for subject, found in outcomes.items():
                 counted = counts(found, draft, optional=optional)
                 cells = [
                     f"{counted.cases[verdict]} ({counted.invalid[verdict]})"
                     for verdict in ("enforced", "refused", "produced")
                 ]
-                yield _row((_NAMES[subject], *cells, str(counted.barren)))
-            yield ""
-    yield "In brackets: invalid instances.\n"
+                yield _row((name, _NAMES[subject], *cells, str(counted.barren)))
+    yield ""
 
 
 def _optional(ours: Sequence[Outcome]) -> str:
@@ -174,7 +148,7 @@ def _optional(ours: Sequence[Outcome]) -> str:
 
 
 def _pairs(outcomes: Mapping[str, Sequence[Outcome]]) -> Iterator[str]:
-    yield f"{len(outcomes['ours'])} pairs (`benchmarks/schemasuite/pairs.py`), of one type each:\n"
+    yield f"{len(outcomes['ours'])} pairs of one type each (`benchmarks/schemasuite/pairs.py`):\n"
     yield _row(("", *_HEAD))
     yield _row(["---"] * (1 + len(_HEAD)))
     for name, found in outcomes.items():
@@ -182,9 +156,17 @@ def _pairs(outcomes: Mapping[str, Sequence[Outcome]]) -> Iterator[str]:
         cells = [str(counted.cases[verdict]) for verdict in ("enforced", "refused", "produced")]
         yield _row((_NAMES[name], *cells, str(counted.barren)))
     yield ""
-    for name, others in refusals(outcomes["ours"]).items():
+    yield from _refused(refusals(outcomes["ours"]))
+
+
+def _refused(found: Mapping[str, Sequence[str] | None]) -> Iterator[str]:
+    """Yield a line for all keywords that are refused beside the same others."""
+    together: dict[str, list[str]] = {}
+    for name, others in found.items():
         beside = "each" if others is None else ", ".join(f"`{other}`" for other in others)
-        yield f"- `{name}` is refused beside {beside}."
+        together.setdefault(beside, []).append(f"`{name}`")
+    for beside, names in together.items():
+        yield f"- {', '.join(names)}: refused beside {beside}."
 
 
 def _keywords(
@@ -194,13 +176,16 @@ def _keywords(
 ) -> Iterator[str]:
     yield _row(("keyword", "ours", "xgrammar", "with a type", "llguidance", "with a type"))
     yield _row(["---"] * 6)
+    together: dict[tuple[str, ...], list[str]] = {}
     for keyword in sorted({name for made in untyped.values() for name in made}):
         cells = [
             made[backend].get(keyword, "")
             for backend in ("xgrammar", "guidance")
             for made in (untyped, typed)
         ]
-        yield _row((f"`{keyword}`", ours[keyword], *cells))
+        together.setdefault((ours[keyword], *cells), []).append(f"`{keyword}`")
+    for verdicts, keywords in together.items():
+        yield _row((", ".join(keywords), *verdicts))
 
 
 def _row(cells: Sequence[str]) -> str:

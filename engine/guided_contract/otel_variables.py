@@ -1,6 +1,6 @@
 """The environment in which OpenTelemetry's SDK, vLLM's and the sidecar's alike, sends what a pod tells.
 
-See docs/decisions/0036-whose-word-on-telemetry.md.
+See docs/decisions/0016-what-telemetry-says-once.md.
 """
 
 import socket

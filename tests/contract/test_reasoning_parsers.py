@@ -81,12 +81,13 @@ def test_the_page_says_where_constraints_hold_with_each_parser(
 ) -> None:
     from vllm.reasoning import ReasoningParserManager
 
-    rows = []
+    together: dict[tuple[str, str], list[str]] = {}
     for name in sorted({*ReasoningParserManager.lazy_parsers} - OTHER_TOKENIZERS):  # vLLM's own
         made = [make(name, arguments) for arguments in (ON, OFF)]
         end = ENDS.get(name, made[0].reasoning_end_str)
         on, off = (held_from(parser, end, tokenizer) for parser in made)
-        rows.append(f"| `{name}` | first token | {on} | {off} |\n")
+        together.setdefault((on, off), []).append(f"`{name}`")
+    rows = [f"| {', '.join(names)} | first token | {on} | {off} |\n" for (on, off), names in together.items()]
     head, rest = PAGE.read_text().split("| --- | --- | --- | --- |\n")
     written, tail = rest.split("\n\n", 1)
     if os.environ.get("UPDATE"):

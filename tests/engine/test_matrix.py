@@ -1,7 +1,7 @@
 """The engine matrix: what rank-guided engines generate, against upstream's sync, unspeculated output.
 
 A pairwise selection; MATRIX=full (make test-matrix) runs every cell; what it runs, all or some, it
-writes into docs/matrix.md.
+writes into tests/engine/matrix.md.
 """
 
 import functools

@@ -1,4 +1,4 @@
-"""Writes docs/matrix.md: which cells gave upstream's output, and at which commit."""
+"""Writes tests/engine/matrix.md: which cells gave upstream's output, and at which commit."""
 
 import importlib.metadata
 import subprocess
@@ -12,7 +12,7 @@ from support.matrix import BACKENDS, FULL, Cell
 OF = (*BACKENDS, "processors", *(f"drafts, {backend}" for backend in BACKENDS))
 
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs" / "matrix.md"
+PAGE = ROOT / "tests" / "engine" / "matrix.md"
 HEAD = """# The engine matrix
 Each row is a real engine on a CPU (vLLM {vllm}), float32, temperature 0, whose output was compared token
 for token with upstream's sync, unspeculated output of the same backend, tensor parallelism and model runner.

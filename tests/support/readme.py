@@ -1,9 +1,10 @@
-"""What the README shows: commands, and what they print, and how that is compared with what they print now."""
+"""What README and runbook show: commands, and what they print, compared with what they print now."""
 
 import re
 from pathlib import Path
 
 README = Path(__file__).parents[2] / "README.md"
+RUNBOOK = Path(__file__).parents[2] / "docs/runbook.md"
 # What differs from run to run, and what stands for it.
 VARYING = (
     (r"\b[0-9a-f]{9,10}\b", "HASH"),  # of a revision, and of a ReplicaSet
@@ -14,9 +15,9 @@ VARYING = (
 
 
 def shown(command: str) -> str:
-    """Return what stands below `$ COMMAND` in a block of the README."""
-    found = re.search(rf"```\n\$ {re.escape(command)}\n(.*?)\n```", README.read_text(), re.DOTALL)
-    assert found, f"the README does not show: {command}"
+    """Return what stands below `$ COMMAND` in a block of the runbook."""
+    found = re.search(rf"```\n\$ {re.escape(command)}\n(.*?)\n```", RUNBOOK.read_text(), re.DOTALL)
+    assert found, f"the runbook does not show: {command}"
     return found[1]
 
 

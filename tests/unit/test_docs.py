@@ -1,4 +1,4 @@
-"""Links between documents lead somewhere, and decisions and figures keep the form that readers rely on."""
+"""Links between documents lead somewhere, and decisions and figures keep their form."""
 
 import functools
 import re
@@ -111,46 +111,30 @@ def test_decision_has_the_form_of_the_template(page: Path) -> None:
     assert re.fullmatch(r"- \*\*Date\*\*: \d{4}-\d\d-\d\d(, (changed|moved) \d{4}-\d\d-\d\d)?", lines[3])
     headings = [line for line in lines if line.startswith("#")]
     assert headings[1:] == ["## Context", "## Decision", "## Consequences", "## Rejected"]
-    assert len(lines) <= 40
+    assert len(lines) <= 30
     assert not [line for line in lines if len(line) > 130 and not line.startswith("|")], "wrap the lines"
 
 
-def test_index_of_decisions_is_whole() -> None:
-    """Every page with its title, status and date; numbers that nobody took are said to be unused."""
+def test_index_of_decisions_has_each_page() -> None:
     index = (ROOT / "docs/decisions/README.md").read_text()
     for page in DECISIONS:
-        text = page.read_text()
-        title = text.splitlines()[0].partition(": ")[2]
-        status, date = re.findall(r"^- \*\*(?:Status|Date)\*\*: (.+)$", text, re.MULTILINE)
-        assert f"| [{page.name[:4]}]({page.name}) | {title} | {status} | {date} |" in index
-    taken = {int(page.name[:4]) for page in DECISIONS}
-    assert len(taken) == len(DECISIONS), "a number is taken twice"
+        title = page.read_text().splitlines()[0].partition(": ")[2]
+        assert f"- [{page.name[:4]}]({page.name}): {title}" in index
+    assert len({page.name[:4] for page in DECISIONS}) == len(DECISIONS), "a number is taken twice"
 
 
 def test_figures_can_be_quoted() -> None:
-    """One table, whose rows say when, where and how; what no GPU has shown comes before all figures."""
+    """One short table, whose rows name their run and their command."""
     text = (ROOT / "docs/performance.md").read_text()
-    first = text.partition("\n\n")[2].partition("\n")[0]
-    assert "Nothing says yet" in first
     table = [line for line in text.splitlines() if line.startswith("|")]
-    assert table[0] == "| what | ours | against | met (bar) | date | machine | command |"
+    assert table[0] == "| what | ours | stock vLLM | machine | run | command |"
     rows = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in table[2:]]
-    assert 0 < len(rows) <= 25
+    assert 0 < len(rows) <= 8
     for row in rows:
-        assert len(row) == 7, row
+        assert len(row) == 6, row
         assert all(row), row
-        assert re.match(r"(yes|\*\*no\*\*) \(.+\)|no bar$", row[3]), row
-        if row[3].startswith("**no**"):
-            assert re.search(r"\[(\d)\]$", row[3]), f"a miss says why: {row}"
-    for note in re.findall(r"\[(\d)\] \|", text):
-        assert f"\n{note}. " in text
-
-
-def test_readme_says_first_what_nobody_has_seen() -> None:
-    start = "\n".join((ROOT / "README.md").read_text().splitlines()[:10])
-    assert "No cluster with GPUs has" in start
-    assert "other speeds are of a virtual GPU" in start
-    assert "(docs/limits.md)" in start
+        assert "benchmarks/results/" in row[4]
+        assert row[5].startswith("`make ")
 
 
 @pytest.mark.parametrize("page", RESULTS, ids=lambda page: page.stem)
@@ -161,5 +145,5 @@ def test_runs_are_filed_by_their_day(page: Path) -> None:
 
 def test_every_reason_of_a_pod_that_is_not_ready_is_explained() -> None:
     page = (ROOT / "docs/telemetry.md").read_text()
-    table = page.partition("| reason | means | look at |")[2].partition("\n\n")[0]
+    table = page.partition("| reason | means |")[2].partition("\n\n")[0]
     assert re.findall(r"^\| `(\w+)`", table, flags=re.MULTILINE) == [one.value for one in NotReadyReason]

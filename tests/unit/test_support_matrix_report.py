@@ -1,4 +1,4 @@
-"""docs/matrix.md: what ran now stands in place of what ran before, and the rest stays."""
+"""tests/engine/matrix.md: what ran now stands in place of what ran before, and the rest stays."""
 
 from support.matrix import BACKENDS, FULL
 from support.matrix_report import PAGE, Row, page

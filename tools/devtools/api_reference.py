@@ -4,6 +4,7 @@
 """
 
 import json
+import re
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -20,56 +21,52 @@ from guided_operator.policy import reserved_options, reserved_variables
 from guided_operator.policy.arguments import REPOSITORIES, WITH_REPOSITORIES
 
 _UNITS: Final = {DURATION_PATTERN: "duration", BYTES_PATTERN: "amount"}
+_INT32: Final = (1 << 31) - 1
 REFERENCE_FILE: Final = Path("docs", "api.md")
 
 _HEAD: Final = """\
 # GuidedModel, guidedmodel.io/v1alpha1
 
-Made by `python -m devtools.api_reference`; do not edit.
-Examples: [manifests/samples](../manifests/samples).
+Made by `python -m devtools.api_reference`; do not edit. [Samples](../manifests/samples);
+[choosing settings](settings.md).
 
-- `kubectl get gm`, or as part of the category `ai`; `kubectl scale gm/NAME --replicas=N` works.
-- The API server refuses what breaks types, patterns and [rules](#rules), also while the operator is down.
-  What else cannot run (bounds of durations and amounts, [combinations](compatibility.md), resources, reserved
-  names) sets the condition `Compatible` to False, with a message per field, and no pods are created. So does
-  a LeaderWorkerSet where its API is not installed; once it is there, the operator uses it. With the reason
-  `RefusedAtStart` the pods are there, and have ended: what they refused is known only at their start.
-- What stands beside the pods (PodDisruptionBudget, PodMonitor) has the
-  condition `AuxiliaryResourcesReady`: False while one is refused, or its API is not installed. The pods serve
-  without it, so it is no part of `Ready`, and `kubectl wait` and GitOps tools do not wait for it.
-- A status has at most {kib} KiB, and most have 2, however many pods and ranks there are. Named grammars,
-  logits processors and ranks are counted; what is wrong with one of them, or with a pod, is in the message of
-  the condition that is not True. A pod's own [status page](telemetry.md#health) has the rest.
-- Durations are text such as `90s`, `1m30s` or `500ms`; amounts are Kubernetes quantities.
-- In YAML, quote `"On"` and `"Off"`: unquoted they are booleans.
-- A default never changes within an API version, and setting a field to its default is no change
-  ([versioning.md](versioning.md)).
-- The name is immutable, and so is whether `parallelism.nodes` is above 1; every other change is rolled out.
-- Pods run as user 10001 with a read-only root file system, no capabilities and no token. A claim must be
-  readable by that user.
-- [Reserved](#reserved-arguments-and-variables): what `engine.args` and `engine.env` may not carry.
-  [security.md](security.md): what creating a GuidedModel lets one do.
+- `kubectl get gm`, or the category `ai`; `kubectl scale gm/NAME --replicas=N`.
+- The API server refuses what breaks types, patterns and [rules](#rules). What else cannot run (bounds of
+  durations and amounts, [combinations](compatibility.md), limits, a missing LeaderWorkerSet API and
+  [reserved names](#reserved-arguments-and-variables)) sets `Compatible` to False, with a message per field,
+  and no pods are created. With reason `RefusedAtStart` the pods have ended at start.
+- `AuxiliaryResourcesReady` is about PodDisruptionBudget and PodMonitor, and not part of `Ready`.
+- A status has at most {kib} KiB. Grammars, processors and ranks are counted; details are in the messages of
+  conditions, and in a pod's [status page](telemetry.md#health).
+- Durations are text such as `90s`, `1m30s` or `500ms`; amounts are Kubernetes quantities. In YAML, quote
+  `"On"` and `"Off"`.
+- A default never changes within a version ([versions](versioning.md)). No default: the field is unset.
+- The name is immutable, and so is whether `parallelism.nodes` is above 1; other changes are rolled out.
+- Pods run as user 10001 with a read-only root file system, without capabilities and token; that user must be
+  able to read a claim ([security](security.md)).
+- `SecretKeyRef` and `configMapKeyRef` have `name` and `key`.
 """
 
 
 _RESERVED: Final = """\
 ## Reserved arguments and variables
 
-`engine.args` and `engine.env` may hold whatever vLLM knows, but for these: what another field sets, and what
-would have the pod break its contract. A model that carries one gets `Compatible=False`, and
-`guidedmodel validate` says the same. What vLLM itself does not take, it refuses as it starts: `Compatible` is
-False with the reason `RefusedAtStart`, in vLLM's words. Whoever runs the operator may allow and deny more by
-`limits.arguments` ([security.md](security.md#arguments)).
+`engine.args`, such as `[--max-model-len=8192, --gpu-memory-utilization=0.92]`, and `engine.env` take whatever
+vLLM does, except the names below; a model with one gets `Compatible=False`. What vLLM refuses at start is
+`RefusedAtStart`, in vLLM's words. `limits.arguments` of the installation allows and denies more
+([security](security.md#arguments)).
 
-- Options have their full names, with dashes or underscores; `-O3` and the like are refused, and so is what
-  a reserved name begins with, which vLLM would complete: as such, as a part of it, and with no-.
+- Options have full names, with dashes or underscores. Abbreviations of reserved names, `no-` forms and `-O3`
+  are refused, too.
 - With `speculative` set, `--async-scheduling` is `speculative.asyncScheduling`.
-- Variables that begin with `APP_` are free, for code of your own.
-- With `limits.models`, a repository or folder in {repositories}, and each text with a `/` in
-  {with_repositories}, must be allowed by it; and these variables by `limits.proxies`: {variables}.
-
-| option or variable | why, and what to do |
-| --- | --- |"""
+- Variables that begin with `APP_` are free.
+- `limits.models` must allow a repository or folder in {repositories}, and each text with a `/` in
+  {with_repositories}; `limits.proxies` these variables: {variables}.
+"""
+_LISTS: Final = (
+    ("Set by the operator:", reserved_options.OWNED, reserved_variables.OWNED),
+    ("Not allowed:", reserved_options.FORBIDDEN, reserved_variables.FORBIDDEN),
+)
 
 
 def rules_of(schema: Schema, path: str = "") -> Iterator[tuple[str, Schema]]:
@@ -92,15 +89,13 @@ def _reserved() -> Iterator[str]:
         with_repositories=_listed(f"--{name}" for name in WITH_REPOSITORIES),
         variables=_listed(WAY_TO_THE_HUB),
     )
-    for head, options, variables in (
-        ("is set by the operator", reserved_options.OWNED, reserved_variables.OWNED),
-        ("is not allowed", reserved_options.FORBIDDEN, reserved_variables.FORBIDDEN),
-    ):
+    for verdict, options, variables in _LISTS:
+        yield f"{verdict}\n"
         for what, names in options.items():
-            yield f"| {_listed(f'--{name}' for name in sorted(names))} | {head}: {what} |"
+            yield f"- {_listed(f'--{name}' for name in sorted(names))}: {what}"
         for what, pattern in variables.items():
-            yield f"| `{pattern.replace('|', chr(92) + '|')}` | {head}: {what} |"
-    yield ""
+            yield f"- `{pattern}`: {what}"
+        yield ""
 
 
 def reference_text() -> str:
@@ -108,41 +103,52 @@ def reference_text() -> str:
     parts = [
         _HEAD.format(kib=MAX_BYTES >> 10),
         "## spec\n",
-        _table(schema_of(GuidedModelSpec), "spec", with_default=True),
+        _listing(schema_of(GuidedModelSpec), "spec"),
         "## Rules\n",
-        "Beyond types and patterns, the API server refuses by CEL, and `guidedmodel` by the same:\n",
+        "Checked by CEL in the API server, and by `guidedmodel`:\n",
         *(f"- `{field}`: {rule['message']}." for field, rule in rules_of(root_schema())),
         "",
         *_reserved(),
         "## status\n",
-        _table(schema_of(GuidedModelStatus), "status", with_default=False),
+        _listing(schema_of(GuidedModelStatus), "status"),
     ]
     return "\n".join(parts)
 
 
-def _table(schema: Schema, root: str, *, with_default: bool) -> str:
-    head = ["field", "type", *(["default"] if with_default else []), "meaning"]
-    rows = [head, ["---"] * len(head)]
+def _listing(schema: Schema, root: str) -> str:
+    lines = [f"Paths below `{root}`.\n"]
     for path, field, required in _fields(schema, ""):
-        default = ["**required**" if required else _default(field)] if with_default else []
-        rows.append([f"`{path}`", _type(field), *default, field["description"].replace("|", "\\|")])
-    lines = "\n".join(f"| {' | '.join(row)} |" for row in rows)
-    return f"Paths below `{root}`.\n\n{lines}\n"
+        kind = f"{_type(field)}, **required**" if required and root == "spec" else _type(field)
+        lines.append(f"- `{path}` ({kind}{_default(field)}): {_meaning(field)}")
+    return "\n".join([*lines, ""])
+
+
+def _meaning(field: Schema) -> str:
+    """Return the description, without a default that the schema has or that there is none."""
+    text: str = field["description"]
+    default = field.get("default")
+    known = ["none", *([str(default), json.dumps(default)] if default is not None else [])]
+    for value in known:
+        text = re.sub(rf" ?Default: {re.escape(value)}\.(?=\s|$)", "", text, flags=re.IGNORECASE)
+    return text
 
 
 def _fields(schema: Schema, prefix: str) -> Iterator[tuple[str, Schema, bool]]:
     for name, field in schema.get("properties", {}).items():
         yield f"{prefix}{name}", field, name in schema.get("required", [])
-        yield from _fields(field, f"{prefix}{name}.")
-        yield from _fields(field.get("items", {}), f"{prefix}{name}[].")
+        if not name.endswith(
+            ("KeyRef", "conditions")
+        ):  # name and key; a condition as everywhere in Kubernetes
+            yield from _fields(field, f"{prefix}{name}.")
+            yield from _fields(field.get("items", {}), f"{prefix}{name}[].")
 
 
 def _type(field: Schema) -> str:
     if "enum" in field:
-        return " \\| ".join(map(str, field["enum"]))
+        return " | ".join(map(str, field["enum"]))
     bounds = [field.get("minimum"), field.get("maximum")]
     match field.get("type", "quantity"):
-        case "integer" | "quantity" as kind if None not in bounds:
+        case "integer" | "quantity" as kind if None not in bounds and bounds[1] != _INT32:
             or_text = ", or Auto" if "Auto" in field.get("pattern", "") else ", or percentage"
             return f"integer, {bounds[0]} to {bounds[1]}{or_text * (kind == 'quantity')}"
         case "array":
@@ -157,7 +163,8 @@ def _type(field: Schema) -> str:
 
 def _default(field: Schema) -> str:
     default: Any = field.get("default")
-    return f"`{json.dumps(default)}`" if default not in (None, {}) and not isinstance(default, dict) else ""
+    is_shown = default not in (None, {}) and not isinstance(default, dict)
+    return f"; default `{json.dumps(default)}`" if is_shown else ""
 
 
 def main(options: list[str]) -> int:

@@ -9,6 +9,8 @@ from guided_operator.kube.key import Key
 from guided_operator.telemetry import tracing
 from guided_operator.telemetry.metrics import OperatorMetrics, Replicas, Sources
 
+_OF_THE_CLIENT: Final = "process_"
+
 
 class SpanEntry(NamedTuple):
     """A kind of span."""
@@ -72,29 +74,32 @@ def tables() -> str:
             f"`{one.name}`",
             f"`{one.parent}`" if one.parent == tracing.RECONCILE else one.parent,
             one.covers,
-            *_quoted(one),
+            _listed(one.attributes),
         )
         for one in SPANS
     )
     parts = (
         *_table(("span", "parent", "covers", "attributes"), spans),
         "",
-        f"A failed pass has status ERROR and `{tracing.ERROR_TYPE}`, its reason as in the metrics. The",
-        f"resource has `service.name` `{tracing.SERVICE}`, `service.instance.id` and `k8s.pod.name`.",
+        f"A failed pass has status ERROR and `{tracing.ERROR_TYPE}`, the reason of the metrics. Resource:",
+        f"`service.name` `{tracing.SERVICE}`, `service.instance.id`, `k8s.pod.name`.",
         "",
-        *_table(
-            ("metric", "type", "labels", "counts"),
-            (
-                (f"`{one.name}`", one.kind, ", ".join(f"`{label}`" for label in one.labels), one.counts)
-                for one in families()
-            ),
+        *(
+            f"- `{one.name}`, {_typed(one)}: {one.counts}"
+            for one in families()
+            if not one.name.startswith(_OF_THE_CLIENT)
         ),
+        f"- `{_OF_THE_CLIENT}*`: CPU time, memory and open files, by prometheus_client",
     )
     return "\n".join(parts) + "\n"
 
 
-def _quoted(entry: SpanEntry) -> tuple[str]:
-    return (", ".join(f"`{name}`" for name in entry.attributes),)
+def _typed(entry: MetricEntry) -> str:
+    return f"{entry.kind} by {_listed(entry.labels)}" if entry.labels else entry.kind
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:

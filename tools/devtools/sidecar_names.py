@@ -65,7 +65,6 @@ class SpanEntry(NamedTuple):
     parent: str
     covers: str
     attributes: Sequence[str]
-    links: str = ""
 
 
 class EventEntry(NamedTuple):
@@ -104,9 +103,8 @@ def spans() -> tuple[SpanEntry, ...]:
         SpanEntry(
             c.GRAMMAR_PREPARE,
             "the HTTP request",
-            "waiting for a grammar: cache, compile and proof, load",
+            "waiting for a grammar; linked to the `grammar.compile` that another request began",
             sorted((c.GRAMMAR_KIND, c.GRAMMAR_KEY, c.GRAMMAR_CACHE, c.GRAMMAR_UNENFORCED)),
-            "the `grammar.compile` that it waited for, where another request began it",
         ),
         SpanEntry(
             c.GRAMMAR_COMPILE,
@@ -138,7 +136,7 @@ def spans() -> tuple[SpanEntry, ...]:
         SpanEntry(
             c.GUIDED_DECODE,
             "the HTTP request",
-            "one guided sequence, as the first of its ranks tells of it",
+            "one guided sequence, from its first rank",
             sorted(record_spans.decode_attributes(_DECODE)),
         ),
     )
@@ -178,15 +176,9 @@ def tables() -> str:
     described = sorted((*ours, "telemetry.sdk.*"))
     parts = (
         *_table(
-            ("span", "parent", "covers", "attributes", "links"),
+            ("span", "parent", "covers", "attributes"),
             (
-                (
-                    f"`{entry.name}`",
-                    _quoted_span(entry.parent),
-                    entry.covers,
-                    _quoted(entry.attributes),
-                    entry.links,
-                )
+                (f"`{entry.name}`", _quoted_span(entry.parent), entry.covers, _quoted(entry.attributes))
                 for entry in spans()
             ),
         ),
@@ -199,16 +191,13 @@ def tables() -> str:
             ),
         ),
         "",
-        f"A failed span has status ERROR and `{c.ERROR_TYPE}`: an error code, `{c.CANCELLED}` where nobody",
-        "waits any more, or an HTTP status: 499 (the client has gone), or one from 500.",
-        f"Every span's resource has {_quoted(described)},",
-        "and what `OTEL_RESOURCE_ATTRIBUTES` says in the environment, which wins.",
+        f"A failed span has status ERROR and `{c.ERROR_TYPE}`: an error code, `{c.CANCELLED}`, or an HTTP",
+        "status: 499 (the client has gone), or one from 500.",
+        f"Resource: {_quoted(described)},",
+        "and `OTEL_RESOURCE_ATTRIBUTES`, which wins.",
         f"Schema: {c.SCHEMA_URL}.",
         "",
-        *_table(
-            ("metric", "type", "labels", "counts"),
-            ((f"`{entry.name}`", entry.kind, _quoted(entry.labels), entry.covers) for entry in metrics()),
-        ),
+        *(f"- `{entry.name}`, {_typed(entry)}: {entry.covers}" for entry in metrics()),
     )
     return "\n".join(parts) + "\n"
 
@@ -216,6 +205,10 @@ def tables() -> str:
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
     for row in (head, ["---"] * len(head), *rows):
         yield f"| {' | '.join(row)} |"
+
+
+def _typed(entry: MetricEntry) -> str:
+    return f"{entry.kind} by {_quoted(entry.labels)}" if entry.labels else entry.kind
 
 
 def _quoted(names: Iterable[str]) -> str:

@@ -126,7 +126,8 @@ def page(found: Sequence[tuple[Case, Outcome]]) -> str:
         refused = {case.name: outcome.refused for case, outcome in mine if outcome.refused}
         beyond = {case.name: case.beyond for case, _ in mine if case.beyond and case.name not in refused}
         served = [case.name for case, _ in mine if case.name not in refused | beyond]
-        parts += [f"### {title}", f"Served, {len(served)}: {', '.join(map(_code, served))}."]
+        others = "; the others:" if beyond or refused else ", all of them."
+        parts += [f"### {title}", f"Served: {len(served)} types of `tests/support/client_types/`{others}"]
         if beyond:
             parts.append(_table("served", "the type asks for more than its schema says", beyond))
         if refused:
