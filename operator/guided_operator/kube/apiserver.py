@@ -4,7 +4,7 @@ import asyncio
 import re
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from typing import Any, Final, Literal, Protocol, Self
+from typing import Any, Final, Literal, Self
 
 import aiohttp
 import msgspec
@@ -32,35 +32,6 @@ _MOST_CONTAINERS: Final = 1_000_000  # 64 bytes each
 _NOT_YAML: Final = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
 
 
-class Api(Protocol):
-    """What the operator asks of the API server; `tests/support/memory_api.py` is its in-memory fake.
-
-    `path` is absolute on the server, as `kinds.api_path` returns it. `params` are query parameters.
-    `timeout_s` bounds the whole request, in seconds. Every method raises an ApiError.
-    What is nested too deeply in an object is cut off: see json_text.
-    """
-
-    async def read(
-        self,
-        path: str,
-        *,
-        params: Mapping[str, str] | None = None,
-        timeout_s: float = REQUEST_TIMEOUT_S,
-    ) -> Object:
-        """Return the object or list at `path`."""
-
-    async def create(self, path: str, body: Object, *, timeout_s: float = REQUEST_TIMEOUT_S) -> Object:
-        """Create the object in the collection at `path`, and return it as stored."""
-
-    async def patch(
-        self, path: str, body: Any, *, kind: PatchType, timeout_s: float = REQUEST_TIMEOUT_S
-    ) -> Object:
-        """Change the object at `path`, and return it as stored; `apply`: forced, server-side, or make it."""
-
-    async def delete(self, path: str, *, uid: str, timeout_s: float = REQUEST_TIMEOUT_S) -> None:
-        """Delete exactly the object with this uid at `path`."""
-
-
 def as_yaml(body: Object) -> str:
     """Return JSON that is YAML too: what YAML takes for a line break or refuses is escaped."""
     text = msgspec.json.encode(body).decode()
@@ -68,7 +39,11 @@ def as_yaml(body: Object) -> str:
 
 
 class ApiServer:
-    """The real `Api`.
+    """What the operator asks of the API server; `tests/support/memory_api.py` is its in-memory fake.
+
+    `path` is absolute on the server, as `kinds.api_path` returns it. `params` are query parameters.
+    `timeout_s` bounds the whole request, in seconds. Every request raises an ApiError.
+    What is nested too deeply in an object is cut off: see json_text.
 
     Parameters
     ----------
@@ -114,16 +89,12 @@ class ApiServer:
         self, path: str, *, params: Mapping[str, str] | None = None, timeout_s: float = REQUEST_TIMEOUT_S
     ) -> Object:
         """Return the object or list at `path`."""
-        return await self._request("GET", path, params=params, timeout_s=timeout_s)
+        return await self._request("GET", path, params, timeout_s=timeout_s)
 
     async def create(self, path: str, body: Object, *, timeout_s: float = REQUEST_TIMEOUT_S) -> Object:
         """Create the object in the collection at `path`, and return it as stored."""
         params = {"fieldManager": FIELD_MANAGER}
-        headers = {"Content-Type": "application/json"}
-        text = msgspec.json.encode(body)
-        return await self._request(
-            "POST", path, params=params, body=text, headers=headers, timeout_s=timeout_s
-        )
+        return await self._request("POST", path, params, msgspec.json.encode(body), timeout_s=timeout_s)
 
     async def patch(
         self, path: str, body: Any, *, kind: PatchType, timeout_s: float = REQUEST_TIMEOUT_S
@@ -132,32 +103,30 @@ class ApiServer:
         params = {"fieldManager": FIELD_MANAGER}
         if kind == "apply":
             params["force"] = "true"
-        headers = {"Content-Type": _CONTENT_TYPES[kind]}
         text = as_yaml(body).encode() if kind == "apply" else msgspec.json.encode(body)
-        return await self._request(
-            "PATCH", path, params=params, body=text, headers=headers, timeout_s=timeout_s
-        )
+        return await self._request("PATCH", path, params, text, _CONTENT_TYPES[kind], timeout_s=timeout_s)
 
     async def delete(self, path: str, *, uid: str, timeout_s: float = REQUEST_TIMEOUT_S) -> None:
         """Delete exactly the object with this uid at `path`; its dependents go in the background."""
         body = msgspec.json.encode({"preconditions": {"uid": uid}, "propagationPolicy": "Background"})
-        headers = {"Content-Type": "application/json"}
-        await self._request("DELETE", path, body=body, headers=headers, timeout_s=timeout_s)
+        await self._request("DELETE", path, body=body, timeout_s=timeout_s)
 
     async def _request(  # noqa: PLR0913 - the parts of an HTTP request
         self,
         method: str,
         path: str,
-        *,
         params: Mapping[str, str] | None = None,
         body: bytes | None = None,
-        headers: Mapping[str, str] | None = None,
-        timeout_s: float = REQUEST_TIMEOUT_S,
+        content_type: str = "application/json",
+        *,
+        timeout_s: float,
     ) -> Object:
         if method != "GET":
             timeout_s = self._bound_s(timeout_s)
         # By the client's session, and not by its methods, which take longer than the request.
-        sent = {"Accept": "application/json", **self._client.default_headers, **(headers or {})}
+        sent = {"Accept": "application/json", **self._client.default_headers}
+        if body is not None:
+            sent["Content-Type"] = content_type
         session: aiohttp.ClientSession = self._client.rest_client.pool_manager
         with _transport_faults():
             await self._client.update_params_for_auth(sent, [], ["BearerToken"], path, method, body)
@@ -176,11 +145,8 @@ class ApiServer:
             if 200 <= response.status < 300:
                 bounded = await json_text.bounded_beside(data)
                 is_large = len(bounded) >= json_text.LARGE_BYTES
-                return (
-                    await asyncio.to_thread(msgspec.json.decode, bounded)
-                    if is_large
-                    else msgspec.json.decode(bounded)
-                )
+                decode = msgspec.json.decode
+                return await asyncio.to_thread(decode, bounded) if is_large else decode(bounded)
         raise error_of(response.status, data, response.headers.get("Retry-After"))
 
 

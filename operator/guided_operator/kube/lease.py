@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from guided_operator.kube.api_errors import AlreadyExists, ApiError, ObjectNotFound, WriteConflict
-from guided_operator.kube.apiserver import Api, Object
+from guided_operator.kube.apiserver import ApiServer, Object
 
 logger = logging.getLogger(__name__)
 
@@ -53,7 +53,7 @@ class Lease:
 
     def __init__(  # noqa: PLR0913 - two of them are only the clock
         self,
-        api: Api,
+        api: ApiServer,
         namespace: str,
         name: str,
         identity: str,

@@ -14,7 +14,7 @@ from guided_operator.kube.api_errors import (
     ObjectInvalid,
     ObjectNotFound,
 )
-from guided_operator.kube.apiserver import Api, Object
+from guided_operator.kube.apiserver import ApiServer, Object
 from guided_operator.kube.diff import differences, digest
 from guided_operator.kube.key import Key
 from guided_operator.kube.kinds import Kind, is_owned
@@ -73,7 +73,7 @@ class Applier:
 
     def __init__(
         self,
-        api: Api,
+        api: ApiServer,
         tell: Callable[[Kind, Object], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:

@@ -15,8 +15,8 @@ from typing import Final
 from guided_operator.builders.pod_paths import Site
 from guided_operator.kube import kinds
 from guided_operator.kube.api_errors import ApiError
-from guided_operator.kube.apiserver import Api
-from guided_operator.kube.key import Backoff, Key
+from guided_operator.kube.apiserver import ApiServer
+from guided_operator.kube.key import Key, backoff_s
 from guided_operator.policy.installation_limits import Limits
 from guided_operator.reconcile import tally
 from guided_operator.reconcile.apply import Applier, Fault
@@ -46,7 +46,7 @@ class Reconciler:
     `now` is wall-clock time, for the status; nothing is decided by it.
     """
 
-    api: Api
+    api: ApiServer
     observer: Observer
     applier: Applier
     site: Site
@@ -147,7 +147,6 @@ class Loops:
         self._metrics = metrics
         self._slots = asyncio.Semaphore(at_once)
         self._clock = clock
-        self._backoff = Backoff()
         self._woken: dict[Key, _Woken] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._began = asyncio.Event()
@@ -210,7 +209,7 @@ class Loops:
             return await self._reconciler.observer.prepare(key)
         except Exception:
             logger.exception("this is a bug: the pages of %s's pods were not read", key)
-            await asyncio.sleep(self._backoff.delay_s(1))  # they are still due
+            await asyncio.sleep(backoff_s(1))  # they are still due
             return True
 
     async def _pass(self, key: Key, wait_s: float, failures: int) -> tuple[int, float | None]:
@@ -231,7 +230,7 @@ class Loops:
 
     def _failed(self, error: Exception, failures: int) -> tuple[str, float]:
         """Say what failed, and return its reason, and when to try again."""
-        delay_s = self._backoff.delay_s(failures)
+        delay_s = backoff_s(failures)
         if isinstance(error, ApiError):
             delay_s = max(delay_s, error.retry_after_s or 0.0)
             logger.warning("%s; again in %.1f s", error, delay_s)

@@ -11,7 +11,7 @@ from guided_operator.api.guided_decoding import ConfigMapKey
 from guided_operator.builders.grammars import Sources, map_name
 from guided_operator.kube import kinds
 from guided_operator.kube.api_errors import AccessForbidden, ObjectNotFound
-from guided_operator.kube.apiserver import Api, Object
+from guided_operator.kube.apiserver import ApiServer, Object
 from guided_operator.kube.key import Key
 from guided_operator.kube.kinds import Kind, is_owned
 from guided_operator.kube.pod_view import PodView
@@ -87,7 +87,7 @@ class Observer:
         cache: Cache,
         informers: Informers,
         sidecars: SidecarReader,
-        api: Api,
+        api: ApiServer,
         clock: Callable[[], float],
     ) -> None:
         self._cache = cache

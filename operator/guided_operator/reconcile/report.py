@@ -14,7 +14,7 @@ from guided_operator.api.status import Condition, GuidedModelStatus, Resolved, S
 from guided_operator.builders.objects import leader_selector
 from guided_operator.kube import kinds
 from guided_operator.kube.api_errors import ObjectNotFound
-from guided_operator.kube.apiserver import Api
+from guided_operator.kube.apiserver import ApiServer
 from guided_operator.kube.pod_view import leaders, ready_replicas
 from guided_operator.reconcile import tally
 from guided_operator.reconcile.conditions.chains import decide
@@ -30,7 +30,7 @@ _NOT_ASYNC: Final = "vLLM schedules synchronously with the settings that these p
 _VERSIONS: Final = ("vllm", "guidedmodel", *DISTRIBUTIONS)
 
 
-async def report(api: Api, warn: Warn, observed: Observed, made: GuidedModelStatus) -> Object | None:
+async def report(api: ApiServer, warn: Warn, observed: Observed, made: GuidedModelStatus) -> Object | None:
     """Write the status if it differs from the one seen, and warn of what is new in it.
 
     Returns the GuidedModel if it was written.

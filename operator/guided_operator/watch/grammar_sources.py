@@ -7,12 +7,12 @@ from guided_contract import grammar_files
 from guided_operator.builders.grammars import Sources
 from guided_operator.kube import kinds
 from guided_operator.kube.api_errors import ObjectNotFound
-from guided_operator.kube.apiserver import Api
+from guided_operator.kube.apiserver import ApiServer
 
 Object = dict[str, Any]
 
 
-async def read(api: Api, namespace: str, wanted: Mapping[str, Collection[str]]) -> Sources:
+async def read(api: ApiServer, namespace: str, wanted: Mapping[str, Collection[str]]) -> Sources:
     """Return these keys of ConfigMaps; those that have no room beside the others are None."""
     room = grammar_files.MAX_BYTES
     found: dict[str, Mapping[str, str | None] | None] = {}
@@ -30,7 +30,7 @@ async def read(api: Api, namespace: str, wanted: Mapping[str, Collection[str]]) 
     return found
 
 
-async def config_map(api: Api, namespace: str, name: str) -> Object | None:
+async def config_map(api: ApiServer, namespace: str, name: str) -> Object | None:
     """Return a ConfigMap, None if there is none."""
     try:
         return await api.read(kinds.CONFIG_MAP.path(namespace, name))

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from guided_operator.kube import kinds
 from guided_operator.kube.api_errors import ApiError, ObjectNotFound
-from guided_operator.kube.apiserver import Api
+from guided_operator.kube.apiserver import ApiServer
 from guided_operator.kube.kinds import Kind
 from guided_operator.watch.cache import Cache, Name, name_of
 
@@ -108,7 +108,7 @@ class Informers:
 
     def __init__(
         self,
-        api: Api,
+        api: ApiServer,
         cache: Cache,
         namespaces: Sequence[str],
         clock: Callable[[], float] = time.monotonic,
