@@ -1,4 +1,4 @@
-"""Links between documents lead somewhere, and decisions and figures keep the form that readers rely on."""
+"""Links between documents lead somewhere, and so do the names of files in documents and in code."""
 
 import functools
 import re
@@ -62,16 +62,6 @@ def broken_links(page: Path, text: str) -> list[str]:
     return broken
 
 
-def test_a_broken_link_is_found() -> None:
-    """The judge of the next test, on what it must tell apart."""
-    page = ROOT / "docs/routes.md"
-    text = (
-        "[a](api.md) [b](none.md) [c](decisions/none.md#x) [d](routes.md#kinds) [e](#no-such) "
-        "`[f](code.md)` [g](https://example.com/none)\n```\n[h](block.md)\n```\n"
-    )
-    assert broken_links(page, text) == ["none.md", "decisions/none.md#x", "#no-such"]
-
-
 @pytest.mark.parametrize(
     "page",
     [file for file in _tracked() if file.suffix == ".md"],
@@ -101,62 +91,6 @@ def test_files_that_documents_name_exist(page: Path) -> None:
     ends = tuple(f"/{file.relative_to(ROOT)}" for file in _tracked())
     for name in re.findall(r"`([\w.-]+(?:/[\w.-]+)+\.(?:py|md|ya?ml|json|toml))\b", page.read_text()):
         assert any(end.endswith(f"/{name}") for end in ends), f"{name} is gone"
-
-
-@pytest.mark.parametrize("page", DECISIONS, ids=lambda page: page.stem[:4])
-def test_decision_has_the_form_of_the_template(page: Path) -> None:
-    lines = page.read_text().splitlines()
-    assert re.fullmatch(rf"# {page.name[:4]}: [A-Z`k].+", lines[0]), "title"
-    assert re.fullmatch(r"- \*\*Status\*\*: (proposed|accepted|moved|superseded by \d{4})\b.*", lines[2])
-    assert re.fullmatch(r"- \*\*Date\*\*: \d{4}-\d\d-\d\d(, (changed|moved) \d{4}-\d\d-\d\d)?", lines[3])
-    headings = [line for line in lines if line.startswith("#")]
-    assert headings[1:] == ["## Context", "## Decision", "## Consequences", "## Rejected"]
-    assert len(lines) <= 40
-    assert not [line for line in lines if len(line) > 130 and not line.startswith("|")], "wrap the lines"
-
-
-def test_index_of_decisions_is_whole() -> None:
-    """Every page with its title, status and date; numbers that nobody took are said to be unused."""
-    index = (ROOT / "docs/decisions/README.md").read_text()
-    for page in DECISIONS:
-        text = page.read_text()
-        title = text.splitlines()[0].partition(": ")[2]
-        status, date = re.findall(r"^- \*\*(?:Status|Date)\*\*: (.+)$", text, re.MULTILINE)
-        assert f"| [{page.name[:4]}]({page.name}) | {title} | {status} | {date} |" in index
-    taken = {int(page.name[:4]) for page in DECISIONS}
-    assert len(taken) == len(DECISIONS), "a number is taken twice"
-
-
-def test_figures_can_be_quoted() -> None:
-    """One table, whose rows say when, where and how; what no GPU has shown comes before all figures."""
-    text = (ROOT / "docs/performance.md").read_text()
-    first = text.partition("\n\n")[2].partition("\n")[0]
-    assert "Nothing says yet" in first
-    table = [line for line in text.splitlines() if line.startswith("|")]
-    assert table[0] == "| what | ours | against | met (bar) | date | machine | command |"
-    rows = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in table[2:]]
-    assert 0 < len(rows) <= 25
-    for row in rows:
-        assert len(row) == 7, row
-        assert all(row), row
-        assert re.match(r"(yes|\*\*no\*\*) \(.+\)|no bar$", row[3]), row
-        if row[3].startswith("**no**"):
-            assert re.search(r"\[(\d)\]$", row[3]), f"a miss says why: {row}"
-    for note in re.findall(r"\[(\d)\] \|", text):
-        assert f"\n{note}. " in text
-
-
-def test_readme_says_first_what_nobody_has_seen() -> None:
-    start = "\n".join((ROOT / "README.md").read_text().splitlines()[:10])
-    assert "No cluster with GPUs has" in start
-    assert "other speeds are of a virtual GPU" in start
-    assert "(docs/limits.md)" in start
-
-
-@pytest.mark.parametrize("page", RESULTS, ids=lambda page: page.stem)
-def test_runs_are_filed_by_their_day(page: Path) -> None:
-    assert re.fullmatch(r"\d{4}-\d\d-\d\d", page.stem)
-    assert re.match(r"# Runs of \d+ [A-Z][a-z]+ \d{4}\n", page.read_text())
 
 
 def test_every_reason_of_a_pod_that_is_not_ready_is_explained() -> None:
