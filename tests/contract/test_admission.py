@@ -41,7 +41,6 @@ NOT_GENERATING = (
     *("/scale_elastic_ep", "/is_scaling_elastic_ep", "/inference/v1/abort_requests", "/v1/load_lora_adapter"),
     *("/v1/unload_lora_adapter", "/load_lora_adapter", "/unload_lora_adapter"),
 )
-TOOL = {"type": "function", "function": {"name": "f", "strict": True, "parameters": CARD}}
 
 
 # Where each route's clients write a schema.
@@ -304,33 +303,6 @@ def test_every_route_of_vllm_is_known(stage: Stage) -> None:
     assert posted >= ROUTES_SERVED
 
 
-@pytest.mark.parametrize("route", routes.ROUTES)
-def test_no_route_runs_native_code_here(stage: Stage, route: str) -> None:
-    """Every kind on every route, tools too; the grammar libraries raise in this process, and are noted."""
-    stage.service.refuse("", "grammar_invalid")
-    asked = routes.ROUTES[route]
-    bodies = [asked.body(routes.CONSTRAINTS[kind]) for kind in asked.kinds]
-    if route == "chat":
-        bodies += [
-            {**asked.body(routes.CONSTRAINTS[kind]), "tools": [TOOL], "tool_choice": choice}
-            for kind in asked.kinds
-            for choice in ("auto", "required")
-        ]
-    for stream in (False, True) if asked.pieces else (False,):
-        for body in bodies:
-            sent = {"model": "tiny", "stream": stream, **body} if asked.pieces else {"model": "tiny", **body}
-            response = stage.client.post(asked.path, json=sent)
-            assert response.status_code == 400, response.text
-            is_double = body.get("tool_choice") == "required" and "structured_outputs" in body
-            codes = (
-                {"request_unknown_constraint"} if is_double else {"grammar_invalid", "grammar_unsupported"}
-            )
-            assert error_of(response)["code"] in codes
-    for rendered in (f"{asked.path}/render", "/invocations"):
-        for body in bodies:
-            stage.client.post(rendered, json={"model": "tiny", **body})
-
-
 def test_no_http_route_runs_native_code(stage: Stage) -> None:
     """Each route that the application really has, asked in every form; one that a later vLLM adds, too."""
     stage.service.refuse("", "grammar_invalid")
@@ -355,50 +327,6 @@ def test_a_touch_of_the_libraries_would_be_seen(stage: Stage) -> None:
     assert all("native grammar code in the API server" in refusal for refusal in refusals), refusals
     assert len(stage.native_calls.read_text().splitlines()) == len(TOUCHES)
     stage.native_calls.unlink()
-
-
-def test_beam_search_with_a_grammar_or_with_processors_is_refused(stage: Stage) -> None:
-    body = guided("/v1/completions", {"const": 1}, use_beam_search=True, n=2)
-    response = stage.client.post("/v1/completions", json=body)
-    assert response.status_code == 400
-    assert error_of(response)["code"] == "request_not_admitted"
-    body = completion(use_beam_search=True, n=2, max_tokens=2, vllm_xargs=LINGERS)
-    error = error_of(stage.client.post("/v1/completions", json=body))
-    assert (error["code"], error["param"]) == ("request_not_admitted", "use_beam_search")
-    body = completion(use_beam_search=True, n=2, max_tokens=2)
-    assert stage.client.post("/v1/completions", json=body).status_code == 200
-
-
-# Of what no model with processors "fails" and "lingers" can do: test_engine_processor_choice.py has all.
-CHOICES = ("absent", ["lingers"] * 200_000)  # vLLM's own class refuses a list of lists
-
-
-@pytest.mark.parametrize("route", [*ROUTES, "/v1/chat/completions/batch", "/invocations"])
-def test_processors_that_cannot_be_chosen_are_400(stage: Stage, route: str) -> None:
-    """And nothing is generated, nor is anybody asked for a grammar."""
-    at = "sampling_params.extra_args" if route == "/inference/v1/generate" else "vllm_xargs"
-    param, before = f"{at}.logits_processors", stage.steps()
-    told = (400, "request_invalid", param)
-    for choice in CHOICES:
-        chosen = {"logits_processors": choice}
-        like = {"/invocations": "/v1/completions", "/v1/chat/completions/batch": "/v1/chat/completions"}
-        bodies = [_unguided(like.get(route, route), vllm_xargs=chosen)]
-        bodies.append(guided(like.get(route, route), {"const": 1}, vllm_xargs=chosen))
-        for body in bodies:
-            if route.endswith("batch"):
-                body |= {"messages": [body["messages"]] * 2, "stream": False}
-            response = stage.client.post(route, json=body)
-            error = error_of(response)
-            # What is written in sampling_params may be as long as a grammar, and no longer.
-            is_long = at != "vllm_xargs" and len(json.dumps(choice)) > 1 << 19
-            expected = (400, "grammar_too_large", "sampling_params") if is_long else told
-            assert (response.status_code, error["code"], error["param"]) == expected
-            assert error["message"].startswith(f"{error['param']}: ")
-            assert len(error["message"]) < 500
-            assert response.headers["content-type"] == "application/json"
-            assert stage.record().error_code == error["code"]
-    assert stage.steps() == before
-    assert not stage.service.received(wire.Prepare)
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])

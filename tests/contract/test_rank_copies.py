@@ -172,10 +172,3 @@ def test_a_device_that_copies_late_sees_every_mask(device: LateDevice) -> None:
     assert run(Rank(), device)
     # A copy and a kernel a step: when the third step's memory is wanted, two steps' work waits.
     assert device.most_behind == 4
-
-
-def test_memory_that_nobody_waits_for_would_be_found(
-    device: LateDevice, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(BitmaskBuffer, "handed_over", lambda *_: None)
-    assert not run(Rank(), device)

@@ -12,7 +12,7 @@ from support import edits_judged
 pytestmark = pytest.mark.engine
 
 
-SEEDS = ("0", "1", "2")
+SEEDS = ("0", "1")  # a row is one block, and four
 
 
 def test_rows_and_faults_are_as_plain_numpy_has_them() -> None:

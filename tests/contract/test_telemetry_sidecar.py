@@ -1,113 +1,236 @@
-"""The sidecar's own processes with a real collector: grammars' spans, what is sent at TERM, and health."""
+"""What a real sidecar tells a collector: each request's spans, lost workers, and nothing of a schema."""
 
 import asyncio
+import json
 import socket
 import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import aiohttp
+import msgspec
 import pytest
 from aiohttp.test_utils import unused_port
 from devtools import sidecar_names as names
 
 from guided_contract import records, status
-from guided_contract.config import PodConfig, TelemetryConfig
-from guided_contract.records import HttpRequest
-from guided_contract.wire import Prepared, Refused
+from guided_contract.config import (
+    CompileConfig,
+    GuidedDecodingConfig,
+    LogitsProcessorConfig,
+    PodConfig,
+    TelemetryConfig,
+)
+from guided_contract.records import Decode, Digest, Digests, HttpRequest, ProcessorFailure
+from guided_contract.wire import Kind, Load, Loaded, Prepared
 from support import grammars
 from support.collectors import GrpcCollector, Kept, eventually
 from support.engine import pod_config
-from support.sidecar import Api, Rank, Sidecar, kill
+from support.sidecar import Api, Rank, Sidecar, busy_worker, kill, loaded
 
+CANARY = "tweetzq7"  # no key, id or name of ours holds it
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 ROOT = "b7ad6b7169203331"
 PARENT = f"00-{TRACE}-{ROOT}-01"
 JOINED = ("aa", "bb")  # traces of two requests for one grammar
-WARM_S = 120  # the template imports the grammar libraries
+WARM_S = 120
+DEADLINE_S = 6.0
+
+# Texts that are compiled, refused by us, refused by a library, found to be stuck, and never compiled in time.
+PLANTED: dict[str, tuple[Kind, str, str]] = {
+    "compiled": ("json", json.dumps({"properties": {CANARY: {"enum": [CANARY]}}, "required": [CANARY]}), ""),
+    "choice": ("choice", json.dumps([CANARY]), ""),
+    "no schema": ("json", json.dumps({"properties": {CANARY: {"type": CANARY}}}), "grammar_invalid"),
+    "not JSON": ("json", f'{{"{CANARY}"', "grammar_invalid"),
+    "not enforced": (
+        "json",
+        json.dumps({"uniqueItems": True, "items": {"not": {"pattern": CANARY}}}),
+        "grammar_unsupported",
+    ),
+    "no regex": ("regex", f"({CANARY}", "grammar_invalid"),
+    "no grammar": ("grammar", f"root ::= {CANARY}", "grammar_invalid"),
+    "stuck": ("regex", f"{CANARY}[^\\s\\S]", "grammar_dead_end"),
+    "endless": ("regex", f"{CANARY}{grammars.endless_regex(1)}", "grammar_compile_timeout"),
+}
 
 
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="gm-") as name:  # short: a socket's path is at most 107 bytes
-        yield Path(name)
+@dataclass(frozen=True, slots=True)
+class Told:
+    """All that one sidecar said: spans, the bytes of their export, its pages and its log."""
+
+    kept: Kept
+    codes: dict[str, str]
+    metrics: str
+    page: str
+    log: str
 
 
-@pytest.fixture
-async def collector() -> AsyncIterator[GrpcCollector]:
-    """One over gRPC, whose threads a fork of the process could not take along."""
-    made = GrpcCollector(unused_port())
-    await made.start()
-    yield made
-    await made.stop()
+@pytest.fixture(scope="module")
+def told() -> Iterator[Told]:
+    with tempfile.TemporaryDirectory(prefix="gm-") as folder:  # short: a socket's path is at most 107 bytes
+        yield asyncio.run(_tell(Path(folder)))
 
 
-async def get(pod: PodConfig, path: str) -> tuple[int, str]:
+async def _tell(folder: Path) -> Told:
+    collector = GrpcCollector(unused_port())  # with threads, which a fork could not take along
+    await collector.start()
+    pod = pod_config(
+        folder,
+        telemetry=TelemetryConfig(endpoint=collector.endpoint, protocol="GRPC"),
+        tensor_parallel=2,
+        guided_decoding=GuidedDecodingConfig(
+            backend="XGrammar",
+            compile=CompileConfig(timeout_s=DEADLINE_S, workers=2),
+        ),
+        logits_processors=[LogitsProcessorConfig(name="ban", factory="acme.words:Ban")],
+    )
+    cannot_load = asyncio.Event()
+
+    def answer(load: Load) -> Loaded:
+        return loaded(load, error="no such file" if cannot_load.is_set() else "")
+
+    sidecar = None
+    try:
+        sidecar = await asyncio.to_thread(Sidecar.start, pod)
+        async with Rank.connected(pod, 0, answer=answer), Rank.connected(pod, 1), Api.connected(pod) as api:
+            await _warm(pod)
+            codes = {name: await _code(api, name, kind, text) for name, (kind, text, _) in PLANTED.items()}
+            codes["crashed"] = await _crash(api, sidecar)
+            cannot_load.set()
+            codes["not loaded"] = await _code(api, "", "choice", json.dumps([CANARY, "unloadable"]))
+            cannot_load.clear()
+            await _join(api)
+        _send(pod)
+        await eventually(lambda: collector.kept.named("guided.decode"))
+        metrics, page = await _get(pod, "/metrics"), await _get(pod, "/status")
+    finally:
+        if sidecar is not None:
+            await asyncio.to_thread(sidecar.stop)
+        await collector.stop()
+    return Told(collector.kept, codes, metrics, page, sidecar.log())
+
+
+async def _code(api: Api, name: str, kind: Kind, text: str) -> str:
+    backend = "xgrammar" if name == "endless" else None
+    answer = await api.prepare(kind, text, traceparent=PARENT, backend=backend)
+    return "" if isinstance(answer, Prepared) else answer.code
+
+
+async def _crash(api: Api, sidecar: Sidecar) -> str:
+    """Kill the worker of one compile twice."""
+    _, answer = api.begin(
+        "regex", f"{CANARY}{grammars.endless_regex(2)}", backend="xgrammar", traceparent=PARENT
+    )
+    for _ in range(2):
+        kill(await busy_worker(sidecar))
+    return getattr(await answer, "code", "")
+
+
+async def _join(api: Api) -> None:
+    """Have two requests want one grammar at once: the second is there before it is compiled."""
+    slow = grammars.slow_regex(100)
+    parents = [f"00-{end * 16}-{ROOT}-01" for end in JOINED]
+    asked = [api.begin("regex", slow, traceparent=parent, backend="xgrammar")[1] for parent in parents]
+    assert {type(answer) for answer in await asyncio.gather(*asked)} == {Prepared}
+
+
+async def _get(pod: PodConfig, path: str) -> str:
     url = f"http://127.0.0.1:{pod.ports.sidecar}{path}"
     async with aiohttp.ClientSession() as session, session.get(url) as answer:
-        return answer.status, await answer.text()
+        return await answer.text()
 
 
-async def warm(pod: PodConfig) -> None:
-    """Wait until a worker can compile: grammars are refused before."""
+async def _warm(pod: PodConfig) -> None:
     async with asyncio.timeout(WARM_S):
-        while status.decode((await get(pod, "/status"))[1].encode()).grammar_workers.ready == 0:  # noqa: ASYNC110 - another process
+        while status.decode((await _get(pod, "/status")).encode()).grammar_workers.ready == 0:  # noqa: ASYNC110 - another process
             await asyncio.sleep(0.1)
 
 
-async def test_a_request_is_one_trace_also_when_a_worker_dies_and_at_the_end(
-    folder: Path, collector: GrpcCollector
-) -> None:
-    pod = pod_config(folder, telemetry=TelemetryConfig(endpoint=collector.endpoint, protocol="GRPC"))
-    sidecar = await asyncio.to_thread(Sidecar.start, pod)
-    try:
-        async with Rank.connected(pod), Api.connected(pod) as api:
-            await warm(pod)
-            assert await get(pod, "/startupz") == (200, "ok\n")
-            unready = "PluginInactive: the engine's launcher is not connected to the sidecar\n"
-            assert await get(pod, "/readyz") == (503, unready)
-            assert isinstance(await api.prepare("choice", '["a"]'), Prepared)
-            await eventually(lambda: collector.kept.spans)  # the exporter's connection is open
-            before = sidecar.workers()
-            for worker in before:
-                kill(worker)
-            # Workers are forked anew beside an open connection; one dead worker alone would be tried again.
-            await eventually(lambda: len(sidecar.workers() - before) >= len(before))
-            assert isinstance(await api.prepare("regex", "[ab]{3}", traceparent=PARENT), Prepared)
-            assert isinstance(await api.prepare("json", '{"type": "no"}', traceparent=PARENT), Refused)
-            slow = grammars.slow_regex(100)  # the second is there before it is compiled
-            shared = [
-                api.begin("regex", slow, traceparent=f"00-{end * 16}-{ROOT}-01", backend="xgrammar")
-                for end in JOINED
-            ]
-            answers = await asyncio.gather(*(answer for _, answer in shared))
-            assert {type(answer) for answer in answers} == {Prepared}
-            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as client:
-                client.sendto(records.encode(_root()), str(pod.telemetry_socket))
-    finally:
-        await asyncio.to_thread(sidecar.stop)
-
-    mine = [span for span in collector.kept.spans if span.trace_id == TRACE]
-    assert sorted(span.name for span in mine) == [
-        *("POST /v1/completions", "grammar.compile", "grammar.compile", "grammar.load"),
-        *("grammar.prepare", "grammar.prepare", "grammar.proof"),
+def _send(pod: PodConfig) -> None:
+    """Send what an API server and two ranks say of a request about which they disagreed."""
+    request = "cmpl-7"
+    root = HttpRequest(
+        trace_id=TRACE,
+        span_id=ROOT,
+        start_ns=1,
+        end_ns=2,
+        route="/v1/x",
+        status=503,
+    )
+    decoded = Decode(
+        traceparent=PARENT,
+        rank=0,
+        grammar_key="k",
+        backend="xgrammar",
+        start_ns=1,
+        end_ns=2,
+        end_reason="stopped",
+    )
+    failed = ProcessorFailure(rank=0, processors=["ban"], code="sequence_processor_failed")
+    sent: list[records.AnyRecord] = [
+        root,
+        *(Digests(rank=rank, digests=[Digest(request, 0, 1, rank)]) for rank in range(2)),
+        *(msgspec.structs.replace(decoded, rank=rank) for rank in range(2)),
+        *(msgspec.structs.replace(failed, rank=rank) for rank in range(2)),
     ]
-    prepares = [span for span in mine if span.name == "grammar.prepare"]
-    assert {span.parent_span_id for span in prepares} == {ROOT}
-    assert {span.attributes.get("error.type") for span in prepares} == {None, "grammar_invalid"}
-    below = {span.parent_span_id for span in mine if span.name in {"grammar.compile", "grammar.load"}}
-    assert below == {span.span_id for span in prepares}
-    [proof] = [span for span in mine if span.name == "grammar.proof"]
-    [proven] = [span for span in mine if span.span_id == proof.parent_span_id]
-    assert proven.name == "grammar.compile"
-    assert proven.start_ns <= proof.start_ns < proof.end_ns <= proven.end_ns
-    _check_joined(collector.kept)
-    _check_documented(collector.kept)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as client:
+        for record in sent:
+            client.sendto(records.encode(record), str(pod.telemetry_socket))
 
 
-def _check_joined(kept: Kept) -> None:
-    """Two requests wanted one grammar at once: one compile, in the first's trace, which the other links."""
-    first, second = ([span for span in kept.spans if span.trace_id == end * 16] for end in JOINED)
+def test_every_planted_text_met_its_fate(told: Told) -> None:
+    expected = {name: code for name, (_, _, code) in PLANTED.items()}
+    assert told.codes == expected | {
+        "crashed": "grammar_compile_crashed",
+        "not loaded": "grammar_load_failed",
+    }
+
+
+def test_no_planted_text_is_in_what_leaves(told: Told) -> None:
+    every = {entry.name for entry in names.spans()} - {"{method} {route}", "llm_request"} | {"POST /v1/x"}
+    assert {span.name for span in told.kept.spans} == every
+    exported = b"".join(told.kept.bodies)
+    assert len(exported) > 5000
+    assert CANARY.encode() not in exported
+    assert CANARY not in told.metrics
+    assert CANARY not in told.page
+    assert CANARY not in told.log
+
+
+def test_a_worker_that_was_lost_is_told_by_its_compile(told: Told) -> None:
+    compiles = {span.attributes.get("error.type"): span for span in told.kept.named("grammar.compile")}
+    for code, losses in (
+        ("grammar_compile_timeout", ["deadline"]),
+        ("grammar_compile_crashed", ["crashed", "crashed"]),
+    ):
+        assert compiles[code].events == [
+            ("grammar.worker.lost", {"guidedmodel.worker.loss": loss}) for loss in losses
+        ]
+
+
+def test_spans_of_a_request_are_below_it_in_its_trace(told: Told) -> None:
+    mine = [span for span in told.kept.spans if span.trace_id == TRACE]
+    spans = {span.span_id: span for span in mine}
+    above = {
+        "POST /v1/x": {""},
+        "grammar.prepare": {"POST /v1/x"},
+        "grammar.compile": {"grammar.prepare"},
+        "grammar.load": {"grammar.prepare"},
+        "grammar.proof": {"grammar.compile"},
+        "guided.decode": {"POST /v1/x"},
+    }
+    for name, parents in above.items():
+        found = [span for span in mine if span.name == name]
+        assert found, name
+        assert {spans[one.parent_span_id].name if one.parent_span_id else "" for one in found} == parents
+    for proof in (span for span in mine if span.name == "grammar.proof"):
+        compiled = spans[proof.parent_span_id]
+        assert compiled.start_ns <= proof.start_ns < proof.end_ns <= compiled.end_ns
+
+
+def test_of_two_that_want_one_grammar_the_second_links_the_compile_of_the_first(told: Told) -> None:
+    first, second = ([span for span in told.kept.spans if span.trace_id == end * 16] for end in JOINED)
     [compiled] = [span for span in first if span.name == "grammar.compile"]
     [joined] = [span for span in second if span.name == "grammar.prepare"]
     assert not [span for span in second if span.name == "grammar.compile"]
@@ -115,19 +238,9 @@ def _check_joined(kept: Kept) -> None:
     assert joined.links == [(compiled.trace_id, compiled.span_id)]
 
 
-def _check_documented(kept: Kept) -> None:
-    """What the real sidecar emits is what docs/telemetry.md says of it, no more and no less."""
+def test_spans_have_the_attributes_that_the_document_names(told: Told) -> None:
     documented = {entry.name: set(entry.attributes) for entry in names.spans()}
     for name in ("grammar.prepare", "grammar.compile", "grammar.proof", "grammar.load"):
-        emitted = set[str]().union(*(span.attributes for span in kept.named(name))) - {"error.type"}
-        if name == "grammar.prepare":
-            emitted.add(
-                "guidedmodel.grammar.unenforced"
-            )  # where Allow is asked for: test_grammar_observed.py
-        assert emitted == documented[name]
-
-
-def _root() -> HttpRequest:
-    return HttpRequest(
-        trace_id=TRACE, span_id=ROOT, start_ns=1, end_ns=2, route="/v1/completions", status=200
-    )
+        emitted = set[str]().union(*(span.attributes for span in told.kept.named(name))) - {"error.type"}
+        # Where Allow is asked for alone: test_grammar_observed.py.
+        assert emitted == documented[name] - {"guidedmodel.grammar.unenforced"}

@@ -1,9 +1,7 @@
 """Faults of every kind against a pod's grammar service, under a benign load that none of them may touch.
 
-By itself this is a short run on the pod that other tests share, which judges no times: ranks that spin
-on only two cores may leave workers no CPU for many seconds, so clients come again when they are told to.
-CHAOS=full, as `make chaos-grammar` sets it, starts a pod with a short deadline, little memory and a small
-tmpfs:
+`make chaos-grammar` alone, for minutes and on four cores: a pod with a short deadline, little memory and a
+small tmpfs. What a fault costs one grammar is in tests/contract/test_grammar_service.py.
 
 FAULTS=1000    strikes against grammar workers
 KILLS=50       kills of the grammar service
@@ -33,33 +31,33 @@ import pytest
 from support import grammars
 from support.chaos import faults, leftovers, surroundings
 from support.chaos.load import TIMEOUT_S, Load, ask, fault, percentile, spread
-from support.pod import COMPILE_DEADLINE_S, Pod, sample, start_pod
+from support.pod import Pod, sample, start_pod
 from support.soak import traffic
 from support.soak.requests import Kind
 from support.soak.traffic import Outcome
 
-FULL = os.environ.get("CHAOS") == "full"
 SEED = int(os.environ.get("SEED") or 0)
-DEADLINE_S = 6.0 if FULL else COMPILE_DEADLINE_S
+DEADLINE_S = 6.0
 ANSWERED_S = DEADLINE_S + 1  # a hostile request
 BACK_S = 1.0  # a service that was killed takes connections again
 READY_S = 1.0  # a worker compiles again after a fault, at p99
 ALIVE_S = (2.2, 4.5)  # between two kills of the service
-HUNG_S = 8 if FULL else 2
+HUNG_S = 8
 MOST_GROWTH_MIB = 64
 LONG_TOKENS = 300
 LONG_AT_ONCE = 2
 
 pytestmark = [
     pytest.mark.engine,
-    pytest.mark.timeout(0 if FULL else 600),
+    pytest.mark.timeout(0),
+    pytest.mark.skipif(os.environ.get("CHAOS") != "full", reason="make chaos-grammar"),
     pytest.mark.usefixtures("quiet_p99_s"),
 ]
 
 
-def asked(name: str, full: int, short: int) -> int:
+def asked(name: str, usual: int) -> int:
     """Return how many the environment asks for."""
-    return int(os.environ.get(name) or (full if FULL else short))
+    return int(os.environ.get(name) or usual)
 
 
 @dataclass
@@ -76,7 +74,7 @@ class Chaos:
             self.broken.append(what)
 
     def in_time(self, took_s: float, most_s: float, what: str) -> None:
-        self.promise(took_s <= most_s or not FULL, f"{what} after {took_s:.2f} s")
+        self.promise(took_s <= most_s, f"{what} after {took_s:.2f} s")
 
     def faultless(self, outcomes: list[Outcome]) -> None:
         self.broken += [why for outcome in outcomes if (why := fault(outcome))]
@@ -101,10 +99,7 @@ def say(name: str, value: object) -> None:
 
 
 @pytest.fixture(scope="module")
-def struck(request: pytest.FixtureRequest) -> Iterator[Pod]:
-    if not FULL:
-        yield request.getfixturevalue("pod")
-        return
+def struck() -> Iterator[Pod]:
     compile_ = {"timeout": f"{DEADLINE_S:g}s", "memory": "128Mi", "workers": 4}
     manifest = sample(parallelism={"tensor": 1}, guidedDecoding={"compile": compile_})
     with surroundings.small_tmpfs() as environment:
@@ -121,9 +116,9 @@ async def struck_by(
 
     `excused` are the benign requests that need not be answered whole and right.
     """
-    rate = float(os.environ.get("RATE") or (5 if FULL else 3))
+    rate = float(os.environ.get("RATE") or 5)
     async with httpx.AsyncClient(base_url=pod.url, timeout=TIMEOUT_S, limits=httpx.Limits()) as client:
-        chaos = Chaos(pod, client, Load(client, rate, persists=not FULL))
+        chaos = Chaos(pod, client, Load(client, rate))
         before = await asyncio.to_thread(leftovers.settled, pod)
         containers, supervisor = pod.containers(), pod.sidecar.process.pid
         async with chaos.load:
@@ -135,8 +130,7 @@ async def struck_by(
             for outcome in outcomes
             if outcome.retry_after_s is not None
         )
-        tries = sum(outcome.tries for outcome in outcomes)
-        say("benign requests", f"{len(outcomes)} in {tries} tries; turned away: {dict(away)}")
+        say("benign requests", f"{len(outcomes)}; turned away: {dict(away)}")
         say("time to first token", spread(chaos.load.first_tokens_s()))
         chaos.promise(pod.containers() == containers, "a container was restarted")
         chaos.promise(pod.sidecar.process.pid == supervisor, "the supervisor has gone")
@@ -154,7 +148,7 @@ def quiet_p99_s(struck: Pod) -> float:
             await asyncio.sleep(3)
         await faults.recovered(struck)
         async with struck_by(struck) as chaos:
-            await asyncio.sleep(asked("QUIET", 30, 2))
+            await asyncio.sleep(asked("QUIET", 30))
         return percentile(chaos.load.first_tokens_s(), 99)
 
     return asyncio.run(run())
@@ -164,7 +158,7 @@ def test_workers_that_are_struck_cost_no_benign_request(struck: Pod, quiet_p99_s
     async def run() -> None:
         async with struck_by(struck) as chaos:
             strikes = faults.Strikes(struck, chaos.client, chaos.load, SEED)
-            await strikes.run(asked("FAULTS", 1000, 10), faults.EVERY if FULL else faults.SIGNALS)
+            await strikes.run(asked("FAULTS", 1000), faults.EVERY)
             say("faults", dict(strikes.counts))
             say("hostile requests", len(strikes.attacks))
             say("a worker compiles again", spread(strikes.ready_s))
@@ -190,24 +184,21 @@ def test_ambiguous_grammars_hold_up_nobody(struck: Pod) -> None:
     # Another one each time: what was refused once is known.
     hostile = [
         ask(100 * "a", *_of_text(kind, spec.replace("z", f"z{number}")))
-        for number in range(asked("AMBIGUOUS", 20, 1))
+        for number in range(asked("AMBIGUOUS", 20))
         for kind, spec in grammars.AMBIGUOUS.values()
     ]
     harmless = [ask(100 * "a", "regex", f"(a{{0,100}}){number}z") for number, _ in enumerate(hostile)]
 
-    ask_for = traffic.send if FULL else traffic.persist
-
     async def run() -> None:
         async with struck_by(struck) as chaos:
-            if FULL:
-                async with _unguided(chaos, "alone"):
-                    await asyncio.sleep(asked("QUIET", 30, 0))
-                async with _unguided(chaos, "beside harmless new grammars"):
-                    for request in harmless:
-                        await traffic.send(chaos.client, request)
+            async with _unguided(chaos, "alone"):
+                await asyncio.sleep(asked("QUIET", 30))
+            async with _unguided(chaos, "beside harmless new grammars"):
+                for request in harmless:
+                    await traffic.send(chaos.client, request)
             async with _unguided(chaos, "beside ambiguous grammars"):
                 for request in hostile:
-                    answer = await ask_for(chaos.client, request)
+                    answer = await traffic.send(chaos.client, request)
                     said = answer.status, answer.code
                     chaos.promise(said in fine, f"{request.constraint!s:.40}: {said}, {answer.message}")
 
@@ -243,7 +234,7 @@ def test_a_service_that_is_killed_is_soon_back_and_ends_no_long_request(struck: 
     async def run() -> None:
         async with struck_by(struck, is_turned_away) as chaos:
             async with _long_requests(chaos):
-                for _ in range(asked("KILLS", 50, 1)):
+                for _ in range(asked("KILLS", 50)):
                     await asyncio.sleep(chance.uniform(*ALIVE_S))
                     pid = struck.sidecar.service_pid()
                     assert pid is not None
@@ -258,7 +249,6 @@ def test_a_service_that_is_killed_is_soon_back_and_ends_no_long_request(struck: 
     asyncio.run(run())
 
 
-@pytest.mark.skipif(not FULL, reason="`make chaos-grammar` has a pod with a budget that is soon spent")
 def test_a_spent_budget_turns_away_what_is_new_and_comes_back(struck: Pod) -> None:
     new = {"grammar_compile_crashed", "grammar_service_exhausted"}  # lost two workers, or found none
 

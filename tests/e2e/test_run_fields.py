@@ -1,4 +1,4 @@
-"""One pod with a key, an adapter, and guesses that stop where the batch is full; one with prompt lookup."""
+"""One pod with a key, an adapter, and guesses that stop where the batch is full."""
 
 import dataclasses
 import datetime as dt
@@ -13,7 +13,6 @@ import httpx
 import jsonschema
 import pytest
 from devtools.tinytasks import TOPICS, task
-from prometheus_client.parser import text_string_to_metric_families
 
 from guided_contract import status
 from guided_operator.reconcile.report import make_status, to_object
@@ -89,11 +88,11 @@ def test_answers_meet_their_schema_on_both_sides_of_the_full_batch(pod: Pod) -> 
     assert len(together) == len(alone)
 
 
-def reported(pod: Pod, speculative: Any = SPECULATIVE) -> Any:
+def reported(pod: Pod) -> Any:
     """Return what the resource's status says of speculation, by the pod's own page."""
     with urllib.request.urlopen(f"http://127.0.0.1:{pod.ports.sidecar}/status", timeout=10) as page:
         told = status.decode(page.read())
-    raw = model(speculative=speculative)
+    raw = model(speculative=SPECULATIVE)
     observed = applied(seen(raw))
     one = observed_pod("m-0", revision_of(raw))
     observed = dataclasses.replace(observed, pods=(one,), pages={one.uid: Page(told)})
@@ -132,37 +131,3 @@ def test_status_tells_how_many_tokens_are_drafted_now(pod: Pod) -> None:
         one.result()
     ask(pod, TOPICS[0])
     pod.wait(lambda: tokens() == few)
-
-
-def test_vllms_own_metrics_tell_what_came_of_the_guesses(pod: Pod) -> None:
-    """By the names that the dashboard reads."""
-    with urllib.request.urlopen(f"http://127.0.0.1:{pod.ports.engine}/metrics", timeout=10) as page:
-        families = text_string_to_metric_families(page.read().decode())
-        samples = [one for family in families for one in family.samples]
-    name = "vllm:spec_decode_num_{}_tokens_total"
-    accepted, drafted = (
-        sum(one.value for one in samples if one.name == name.format(each)) for each in ("accepted", "draft")
-    )
-    assert 0 < accepted < drafted
-
-
-def test_status_says_why_a_cpu_looks_up_prompts_synchronously() -> None:
-    """In vLLM's words, as tests/contract/test_combinations.py finds them in vLLM."""
-    speculative = {"method": "NGram", "numTokens": 3}
-    pod = start_pod(sample(parallelism={"tensor": 1}, speculative=speculative))
-    try:
-        prompt = PERSON.prompt(TOPICS[0])
-        for _ in range(2):  # the second prompt has the first answer, where its tokens are found
-            answer = httpx.post(
-                f"{pod.url}/v1/completions",
-                json={"model": "tiny", "prompt": prompt, "max_tokens": 200, "temperature": 0, **GUIDED},
-                timeout=120,
-            )
-            prompt = f"{json.dumps(person(answer))}\n{prompt}"
-        pod.wait(lambda: "numTokens" in reported(pod, speculative))
-        found = reported(pod, speculative)
-        said, _, words = found["fallback"].partition(": ")
-        assert (found["method"], found["async"], said) == ("ngram", False, "vLLM says")
-        assert "ngram-based speculative decoding" in words
-    finally:
-        pod.stop()

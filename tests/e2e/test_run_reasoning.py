@@ -1,17 +1,32 @@
-"""A model that thinks before it answers: the sample, whose chat template takes `enable_thinking`."""
+"""A model that thinks before it answers, by HTTP and through the libraries that people use.
+
+The sample, whose chat template takes `enable_thinking`; the libraries in an environment of their own
+(requirements/clients.txt).
+"""
 
 import json
+import os
+import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
+import jsonschema
 import pytest
+from devtools import venvs
+from devtools.golang import MissingToolError
 
 from support import openai
+from support.clients import cases as clients
+from support.clients.cases import Case
+from support.cluster import unavailable
 from support.pod import Pod
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(1200)]
 
+TESTS = Path(__file__).parents[1]
+LIBRARIES_S = 300
 SCHEMA = {
     "type": "object",
     "properties": {"mood": {"enum": ["good", "bad"]}},
@@ -211,3 +226,49 @@ def test_thinking_that_is_left_out_of_the_answer_does_not_take_the_answer_along(
 ) -> None:
     told = ask(thinking_pod, CHAT, stream, ANSWERS[CHAT], THINKING, {"include_reasoning": False})
     assert (told.thought, json.loads(told.said)["mood"] in ("good", "bad")) == ("", True)
+
+
+@pytest.fixture(scope="module")
+def told(thinking_pod: Pod) -> dict[tuple[str, str], dict[str, Any]]:
+    """What every call gave, by the libraries' own Python."""
+    try:
+        python = venvs.path("clients") / "python"
+    except MissingToolError as error:
+        unavailable(error)
+    done = subprocess.run(
+        [python, "-m", "support.clients", thinking_pod.url],
+        env={**os.environ, "PYTHONPATH": str(TESTS)},
+        capture_output=True,
+        text=True,
+        timeout=LIBRARIES_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    return {(line["library"], line["call"]): line for line in lines}
+
+
+def of(shape: str) -> list[Case]:
+    return [case for case in clients.CASES if isinstance(case.gives, str) == (shape == "objects")]
+
+
+def call(case: Case) -> str:
+    return f"{case.library}: {case.call}"
+
+
+@pytest.mark.parametrize("case", of("objects"), ids=call)
+def test_a_library_gives_what_was_asked_for(told: Any, case: Case) -> None:
+    line = told[case.library, case.call]
+    assert "error" not in line, json.dumps(line["error"])[:3000]
+    assert line["values"]
+    for value in line["values"]:
+        jsonschema.validate(value, clients.schema(str(case.gives)))
+
+
+@pytest.mark.parametrize("case", of("errors"), ids=call)
+def test_a_library_shows_what_is_wrong(told: Any, case: Case) -> None:
+    line = told[case.library, case.call]
+    assert "error" in line, line
+    assert isinstance(case.gives, dict)
+    assert case.gives.items() <= line["error"].items(), line
+    assert line["error"]["request_id"] or "status" not in case.gives, line

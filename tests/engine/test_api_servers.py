@@ -1,9 +1,8 @@
-"""Two API servers before one engine or two: admission in each of them, one sidecar for both."""
+"""Two engines with an API server each: admission in both of them, one sidecar for all."""
 
-import json
+import contextlib
 import os
 import re
-import shutil
 import signal
 import tempfile
 import threading
@@ -12,7 +11,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
-import msgspec
 import pytest
 
 from guided_contract.config import DrainConfig
@@ -29,26 +27,16 @@ REQUESTS = 2 * len(KINDS)
 DRAIN = DrainConfig(timeout_s=60, endpoint_lag_s=1)
 
 
-@pytest.fixture(scope="module", params=[1, 2], ids=["asked for", "one for each engine"])
-def sidecar(request: pytest.FixtureRequest) -> Iterator[Sidecar]:
-    with tempfile.TemporaryDirectory(prefix="gm-") as folder:
-        sidecar = Sidecar.start(pod_config(Path(folder), drain=DRAIN, data_parallel=request.param))
-        try:
-            yield sidecar
-        finally:
-            sidecar.stop()
-
-
 @pytest.fixture(scope="module")
-def engine(sidecar: Sidecar) -> Iterator[Engine]:
-    engines = sidecar.pod.data_parallel
-    args = ["--api-server-count", "2"] if engines == 1 else ["--data-parallel-size", str(engines)]
-    engine = Engine.start(sidecar.pod, args)
-    try:
+def engine() -> Iterator[Engine]:
+    with contextlib.ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="gm-"))
+        pod = pod_config(Path(folder), drain=DRAIN, data_parallel=2)
+        stack.callback(Sidecar.start(pod).stop)
+        engine = Engine.start(pod, ["--data-parallel-size", "2"])
+        stack.callback(engine.stop)
         engine.wait_started()
         yield engine
-    finally:
-        engine.stop()
 
 
 @pytest.mark.parametrize("other", [0, 1])
@@ -73,39 +61,6 @@ def test_each_admits_and_refuses(engine: Engine, other: int) -> None:
             (text,) = ROUTES["completions"].answers(response)
             KINDS[number // 2 % len(KINDS)].check(text)
     wait_until(lambda: "guidedmodel_grammar_leases 0.0" in sidecar_metrics(engine))
-
-
-def reason(sidecar: Sidecar) -> str:
-    """Return what the sidecar's status says, nothing until it listens."""
-    try:
-        answer = httpx.get(f"http://127.0.0.1:{sidecar.pod.ports.sidecar}/status")
-    except httpx.ConnectError:
-        return ""
-    return str(answer.json()["reason"])
-
-
-def test_with_another_tokenizer_in_the_sidecar_only_unguided_requests_are_served(
-    engine: Engine, sidecar: Sidecar, tmp_path: Path
-) -> None:
-    """Two tokens of text have each other's numbers there."""
-    folder = shutil.copytree(sidecar.pod.tokenizer, tmp_path / "other")
-    about = json.loads((folder / "tokenizer.json").read_text())
-    vocabulary = about["model"]["vocab"]
-    first, second = list(vocabulary)[-2:]
-    vocabulary[first], vocabulary[second] = vocabulary[second], vocabulary[first]
-    (folder / "tokenizer.json").write_text(json.dumps(about))
-    sidecar.stop()
-    other = Sidecar.start(msgspec.structs.replace(sidecar.pod, tokenizer=str(folder)))
-    try:
-        wait_until(lambda: reason(other) == "TokenizersDiffer", 120)
-        guided = openai.guided(engine.url, "x", "choice", ["a", "b"])
-        assert openai.error_code(guided) == (503, "grammar_tokenizers_differ")
-        assert guided.headers["Retry-After"]
-        assert openai.text(openai.completion(engine.url, "x", max_tokens=3))
-    finally:
-        other.stop()
-        sidecar.process = Sidecar.start(sidecar.pod).process
-    wait_until(lambda: openai.guided(engine.url, "x", "choice", ["a", "b"]).status_code == 200, 120)
 
 
 def test_told_to_stop_they_lose_no_request(engine: Engine) -> None:

@@ -4,8 +4,6 @@ An EAGLE-3 head of random weights, and a draft model that is the model itself, w
 one played clock, with requests in flight all along.
 """
 
-import dataclasses
-import datetime as dt
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -13,17 +11,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from guided_contract import records
 from guided_contract.records import DraftTokens
-from guided_contract.status import PodStatus
 from guided_operator.builders.arguments import schedule_by_load
-from guided_operator.reconcile.report import make_status, to_object
-from guided_operator.watch.sidecar_status import Page
-from guided_sidecar.telemetry.metrics import SidecarMetrics
 from support import load_cell, matrix, matrix_process, matrix_requests, matrix_upstream
 from support.matrix import DRAFTS, Cell
 from support.matrix_process import Job
-from support.observed import applied, model, pod, revision_of, seen, situation
 
 pytestmark = [
     pytest.mark.engine,
@@ -33,7 +25,6 @@ pytestmark = [
 
 BAD = Cell("V2", 1, "eagle3-random", is_async=True)
 GOOD = Cell("V2", 1, "draft", is_async=True)
-NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 LARGEST = 32  # sequences
 
 
@@ -113,24 +104,3 @@ def test_no_token_differs_while_the_number_changes(engines: Engines, cell: Cell)
     if cell == BAD:  # or there was nothing to see
         runs = [number for number, _ in groupby(answers["draft tokens"])]
         assert len(runs) >= 3
-
-
-def test_metric_and_status_say_what_was_chosen(engines: Engines) -> None:
-    """What the engine sent, through the sidecar's metrics and page, and the operator's status."""
-    sidecar = SidecarMetrics()
-    raw = model(speculative={"method": "NGram", "numTokens": "Auto"})
-    numbers = []
-    begun, *chosen = told(engines, BAD)
-    assert begun.chosen is None
-    # A choice is told some steps after it was made, perhaps the first of them after the last change.
-    first = msgspec.structs.replace(begun, chosen=engines.answers(BAD)["draft tokens"][0])
-    for minute, record in enumerate([first, *chosen]):
-        sidecar.take(records.decode(records.encode(record)))
-        pods = (pod("m-0", revision_of(raw)),)
-        page = Page(PodStatus(ready=True, drafts=sidecar.drafts))
-        observed = dataclasses.replace(applied(seen(raw)), pods=pods, pages={pods[0].uid: page})
-        now = NOW + dt.timedelta(minutes=minute)
-        raw = {**raw, "status": to_object(make_status(situation(observed), now))}
-        numbers.append(raw["status"]["speculation"]["numTokens"]["max"])
-    assert (numbers[0], numbers[-1]) == (DRAFTS, 0)
-    assert 'guidedmodel_draft_tokens{engine="0"} 0.0' in sidecar.render().decode()

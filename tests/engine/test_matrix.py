@@ -1,14 +1,14 @@
 """The engine matrix: what rank-guided engines generate, against upstream's sync, unspeculated output.
 
-A pairwise selection; MATRIX=full (make test-matrix) runs every cell; what it runs, all or some, it
-writes into tests/engine/matrix.md.
+A few of the cells; MATRIX=full (make test-matrix) runs every cell; what it runs, all or some, it
+writes into matrix.md beside this file.
 """
 
 import functools
 import operator
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from itertools import groupby, pairwise
+from itertools import groupby
 from pathlib import Path
 from typing import Any, cast
 
@@ -20,13 +20,11 @@ from devtools import tinymodel
 from guided_contract.wire import Backend
 from support import (
     matrix,
-    matrix_costs,
     matrix_drafts,
     matrix_process,
     matrix_report,
     matrix_requests,
     matrix_upstream,
-    matrix_warm,
 )
 from support.matrix import BACKENDS, Cell
 from support.matrix_grammars import Grammars
@@ -47,13 +45,8 @@ SPECULATING = [cell for cell in CELLS if cell.speculates]
 FLAT = [cell for cell in SPECULATING if cell.pipeline_parallel == 1]
 OF_A_DRAFT_MODEL = [cell for cell in FLAT if (cell.runner, cell.speculation) == ("V2", "draft")]
 COMPARED = [cell for cell in SPECULATING if cell.sync != cell and cell.sync in CELLS]
-WARM = [cell for cell in COMPARED if matrix_warm.is_asked(cell.speculation)]
-# Whose drafts are compared with those of upstream's own engine, too.
-TRAINED = [cell for cell in FLAT if cell.speculation == "eagle3" and cell.tensor_parallel == 1]
 FEWEST_COMPARED = 20
-FEWEST_DRAWN = 500  # tokens
 MANY = 1000  # digests, of some thousand tokens that the guided requests of a cell have
-FEWEST_STEPS = matrix_costs.LONG_TOKENS // 4  # with three drafts accepted in each
 
 
 class Engines:
@@ -67,10 +60,9 @@ class Engines:
         for cell in wanted:
             self._start(cell)
             # What is compared with upstream's answers; the second to ask waits for the first.
-            if not matrix.is_processed():
-                self._pool.submit(
-                    matrix_upstream.reference, cell.runner, cell.tensor_parallel, has_adapter=cell.has_adapter
-                )
+            self._pool.submit(
+                matrix_upstream.reference, cell.runner, cell.tensor_parallel, has_adapter=cell.has_adapter
+            )
 
     def answers(self, cell: Cell) -> dict[str, Any]:
         if cell not in self._answers:
@@ -98,7 +90,7 @@ def engines(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         yield found
     finally:
         found.stop()
-    if matrix.is_full() or matrix.is_processed():
+    if matrix.is_full():
         found.report.write()
 
 
@@ -140,25 +132,6 @@ def test_drafts_are_proposed_forbidden_and_accepted_in_async_as_in_sync(
     assert len(unlike) <= 1, unlike
     assert len(places) >= FEWEST_COMPARED
     assert all(any(any(one[name]) for one in told) for name in told[0])
-
-
-@pytest.mark.parametrize("drafts", WARM, ids=lambda c: c.name)
-@pytest.mark.parametrize("asked", matrix_warm.warm())
-def test_at_temperature_1_drafts_fare_in_async_as_in_sync(engines: Engines, drafts: Cell, asked: str) -> None:
-    _fare_alike(*(engines.answers(one)["warm"][asked] for one in (drafts, drafts.sync)))
-
-
-@pytest.mark.parametrize("drafts", TRAINED, ids=lambda c: c.name)
-def test_at_temperature_1_drafts_fare_as_in_upstreams_own_engine(engines: Engines, drafts: Cell) -> None:
-    """Unguided; sync, which is how upstream counts what it would without async scheduling."""
-    _fare_alike(engines.answers(drafts)["warm"]["unguided"], matrix_upstream.drafts(drafts))
-
-
-def _fare_alike(*engines: list[matrix_drafts.Drafts]) -> None:
-    """Compare counts by position, within the bound of support.matrix_warm."""
-    ours, theirs = map(matrix_warm.totals, engines)
-    assert matrix_warm.unlike(ours, theirs) == [], f"seed {matrix_warm.SEED}: {ours}, {theirs}"
-    assert min(of["tokens"][0] for of in (ours, theirs)) > FEWEST_DRAWN
 
 
 @pytest.mark.parametrize("drafts", [one for one in CELLS if one.reads_hidden_states], ids=lambda c: c.name)
@@ -277,32 +250,11 @@ def test_ranks_agree_at_every_token(engines: Engines, cell: Cell) -> None:
     assert (found["compared"] > MANY) == (cell.tensor_parallel > 1)
 
 
-def test_both_libraries_mask_in_one_batch(engines: Engines, cell: Cell) -> None:
-    placed = matrix.mixed()
-    upstream = matrix_upstream.reference(cell.runner, cell.tensor_parallel)
-    answers = engines.answers(cell)["mixed"]
-    differing = []
-    for index, (request, ours) in enumerate(zip(matrix_requests.corpus(), answers, strict=True)):
-        backend = placed.get(request.key, "xgrammar")
-        theirs = upstream[backend][index]
-        # Upstream lets a request end while its model still thinks.
-        if ours != theirs and (_is_early(request, ours) or not _is_early(request, theirs)):
-            differing.append((backend, request.prompt))
-    assert not differing
-    assert {*placed.values()} == {*matrix.BACKENDS}
-
-
 def test_a_grammar_that_ends_before_min_tokens_ends_its_request(engines: Engines, cell: Cell) -> None:
     faults = engines.answers(cell)["faults"]
     assert faults["overlong"] == faults["colour"]
     tokens, reason, _ = faults["seeded overlong"]
     assert (tokens[-1], reason) == (tinymodel.EOS, "stop")
-
-
-def test_logit_bias_and_min_p_work_except_under_speculation(engines: Engines, cell: Cell) -> None:
-    reasons = engines.answers(cell)["refused"]
-    wanted = "not yet supported with speculative decoding" if cell.speculates else ""
-    assert [wanted in reason and bool(wanted) == bool(reason) for reason in reasons] == [True, True]
 
 
 def test_an_abort_in_any_state_touches_nobody_and_frees_the_name(engines: Engines, cell: Cell) -> None:
@@ -350,28 +302,6 @@ def test_a_draft_model_runs_as_often_as_a_step_asks_and_stays_itself(engines: En
     assert judged > 20  # or nothing was in flight any more
 
 
-def test_only_steps_with_guided_rows_cost_a_fill_a_copy_or_a_wait(engines: Engines, cell: Cell) -> None:
-    costs = engines.answers(cell)["costs"]
-    assert [len(ranks) for ranks in costs.values()] == [cell.tensor_parallel] * 2
-    for rank in costs["without"]:
-        steps, *others = rank.values()
-        assert steps >= FEWEST_STEPS
-        assert others == [0] * 5, rank
-    for rank in costs["beside"]:
-        assert 0 < rank["fills"] <= rank["rows"]
-        assert 0 < rank["fills"] <= rank["masks"] < rank["steps"]
-        assert 0 < rank["waits"] < rank["steps"]
-        assert (rank["drafts"] > 0) == (cell.speculates and cell.is_async)
-
-
-def test_processors_give_the_same_in_every_engine_of_a_kind(engines: Engines, cell: Cell) -> None:
-    """IBM/vllm PR 38, vLLM PR 5329: one processor object served all sequences and mixed up their state."""
-    alike = [c for c in CELLS if (c.runner, c.tensor_parallel) == (cell.runner, cell.tensor_parallel)]
-    plain = min(alike, key=lambda c: (c.speculates, c.is_async))
-    for chosen in matrix_requests.PROCESSED:
-        assert engines.answers(cell)[chosen] == engines.answers(plain)[chosen], chosen
-
-
 def test_each_token_of_a_processor_is_its_references_choice(
     engines: Engines, cell: Cell, references: References
 ) -> None:
@@ -387,12 +317,6 @@ def test_each_token_of_a_processor_is_its_references_choice(
     engines.report.add(cell, "processors", same=count - len(unlike), of=count, ended=ended)
     assert not unlike
     assert all(changed.values())  # each had something to say
-
-
-def test_a_guided_text_ends_with_a_processor_before_max_tokens(engines: Engines, cell: Cell) -> None:
-    answers = engines.answers(cell)
-    cut = [answers[chosen][-1][1] for chosen in ("dry", "closing")]
-    assert cut == ["length", "stop"]
 
 
 @pytest.mark.parametrize("cell", ON_V2, ids=lambda c: c.name)
@@ -456,11 +380,3 @@ def test_preemption_while_processors_hold_state_changes_no_token(engines: Engine
     for name, answer in answers["processed at once"].items():
         chosen, index = name.split()
         assert answer == answers[chosen][int(index)], name
-
-
-def test_a_processor_keeps_its_sequences_from_repeating(engines: Engines, cell: Cell) -> None:
-    answers = engines.answers(cell)["no-repeat"]
-    for request, (tokens, _, _) in zip(matrix_requests.processed(), answers, strict=True):
-        pairs = [pair for pair in pairwise(tokens) if tinymodel.EOS not in pair]  # which may always come
-        if request.kind == "none":
-            assert len(pairs) == len(set(pairs)), request.prompt

@@ -83,8 +83,3 @@ def _allowed(bitmask: np.ndarray) -> np.ndarray:
 
 def test_a_device_that_is_behind_sees_every_mask() -> None:
     assert run(Rank())
-
-
-def test_memory_that_nobody_waits_for_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(BitmaskBuffer, "handed_over", lambda *_: None)
-    assert not run(Rank())

@@ -16,8 +16,8 @@ ENV: Final = {name: value for name, value in os.environ.items() if name not in {
 # What each prints when it got to its end.
 WHOLE: Final = {
     "demo": "everything was as promised, and everything is stopped",
-    "fuzz TARGET=peers SECONDS=1": "stat::number_of_executed_units",
-    "fuzz-schemas SECONDS=60": "and 0 findings",
+    "fuzz TARGET=page SECONDS=1": "stat::number_of_executed_units",
+    "fuzz-schemas SECONDS=20": "and 0 findings",
 }
 
 

@@ -44,7 +44,7 @@ class Received:
 
 @dataclass(slots=True)
 class Kept:
-    """What a collector received; `bodies` are the exports' own bytes, where it sees them.
+    """What a collector received; `bodies` are the exports' bytes.
 
     `headers` are those of the last export, names in lower case.
     """
@@ -155,6 +155,7 @@ class GrpcCollector(trace_service_pb2_grpc.TraceServiceServicer):
         self.kept.headers = {key: str(value) for key, value in context.invocation_metadata()}
         if self.code != grpc.StatusCode.OK:
             await context.abort(self.code, "not now")
+        self.kept.bodies.append(request.SerializeToString())
         self.kept.add(request)
         return ExportTraceServiceResponse()
 

@@ -16,7 +16,6 @@ from guided_contract.config import GuidedDecodingConfig, LogitsProcessorConfig, 
 from guided_contract.wire import Backend
 from support.adapter import adapter
 from support.matrix_process import Job, Runner
-from support.matrix_requests import corpus
 
 BACKENDS: tuple[Backend, ...] = ("xgrammar", "guidance")
 
@@ -152,22 +151,15 @@ FULL = [
     Cell("V1", 1, "eagle3", is_async=True),
     Cell("V1", 1, "eagle3-probabilistic", is_async=True),
 ]
-# Every pair of (tensor parallelism, draft, scheduling) values occurs in one of these, and V2, which Triton
-# interprets here for minutes, in two. V1 with drafts and async scheduling is what tests/property asks,
-# hundreds of requests. Then one engine of each method that drafts from the model's hidden states.
-PAIRWISE = [
+# Each tensor parallelism, runner and scheduling, V2 seldom: Triton interprets it here for minutes.
+# Two ranks without drafts are what tests/e2e asks, V1 with drafts and async scheduling what tests/property
+# does, hundreds of requests. Then one engine of each method that drafts from the model's hidden states.
+FEW = [
     Cell("V2", 2, "draft", is_async=True),
     Cell("V1", 1, "draft", is_async=False),
-    Cell("V2", 2, "none", is_async=False),
     Cell("V1", 1, "none", is_async=True),
     Cell("V2", 1, "eagle3", is_async=True),
     Cell("V1", 1, "mtp", is_async=False),
-]
-
-
-# The cells whose processors are compared with the references, each an engine of a minute then.
-PROCESSED = [
-    Cell("V2", *rest) for rest in itertools.product((1, 2), ("none", "ngram_gpu", "draft"), (False, True))
 ]
 
 
@@ -176,22 +168,8 @@ def is_full() -> bool:
     return os.environ.get("MATRIX") == "full"
 
 
-def is_processed() -> bool:
-    """Tell whether engines are asked for processors alone."""
-    return os.environ.get("MATRIX") == "processors"
-
-
 def cells() -> list[Cell]:
-    if is_processed():
-        return PROCESSED
-    return FULL if is_full() else PAIRWISE
-
-
-def mixed() -> dict[str, Backend]:
-    """Return by which library each grammar of the corpus is masked, where all is mixed in one batch."""
-    turns = itertools.cycle(BACKENDS)
-    keys = dict.fromkeys(request.key for request in corpus() if request.kind != "none")
-    return dict(zip(keys, turns, strict=False))
+    return FULL if is_full() else FEW
 
 
 def rank_job(cell: Cell, folder: Path) -> Job:
@@ -227,7 +205,6 @@ def rank_job(cell: Cell, folder: Path) -> Job:
         },
         adapter=str(adapter()) if cell.has_adapter else None,
         pod=pod,
-        is_processed=is_processed(),
     )
 
 

@@ -14,10 +14,10 @@ import msgspec
 from guided_contract import wire
 from guided_contract.wire import Backend
 from guided_engine.processors.choice import ARGUMENT
-from support import matrix_costs, matrix_crowd, matrix_drafts, matrix_life, matrix_warm
+from support import matrix_crowd, matrix_drafts, matrix_life
 from support.digests import Comparing
 from support.fake_service import FakeService
-from support.matrix import BACKENDS, DEAD_END, mixed
+from support.matrix import BACKENDS, DEAD_END
 from support.matrix_engine import answer, generate, load_all, make_engine, outputs, receive, sampling
 from support.matrix_process import Job
 from support.matrix_requests import (
@@ -28,7 +28,6 @@ from support.matrix_requests import (
     corpus,
     overlong,
     processed,
-    unspeculated,
 )
 
 # vLLM's own counters, as they stand when the corpora have been answered.
@@ -59,13 +58,7 @@ def run(job: Job, service: FakeService | None) -> dict[str, Any]:
             "runner": "V2" if engine.use_v2_model_runner else "V1",
         }
     }
-    if service is not None and job.is_processed:
-        requests = [*processed(), *(request for _, request in beside().values())]
-        return answers | with_processors(llm, load_all(job, service, "xgrammar", requests))
     drafts: dict[str, Any] = {}
-    if service is None and job.speculation:
-        llm.collective_rpc(matrix_drafts.watch)
-        return {"warm": matrix_warm.drafted(llm, matrix_warm.warm()["unguided"], {})}
     if service is not None:
         llm.collective_rpc(matrix_drafts.watch)
     for backend in BACKENDS:
@@ -82,16 +75,10 @@ def run(job: Job, service: FakeService | None) -> dict[str, Any]:
     for name in COUNTED:
         answers[name] = counted(llm, name)
     if service is not None:
-        tickets = load_all(job, service, "xgrammar", corpus() + unspeculated())
-        found = outputs(llm, corpus(), mixed_tickets(job, service))
-        answers["mixed"] = list(map(answer, found))
+        tickets = load_all(job, service, "xgrammar", corpus())
         answers["drafts"] = drafts
         answers |= with_processors(llm, tickets)
         answers["faults"] = faults(llm, job, service, tickets)
-        # By whichever rank: the sidecar has each ended everywhere, once.
-        told = {failed.request_id: failed.code for failed in service.received(wire.Failed)}
-        answers["told"] = sorted(told.values())
-        answers["refused"] = refused(llm, tickets)
         answers["live"], answers["again"] = matrix_life.aborts(
             llm, corpus()[:8], matrix_life.doom(corpus()[:8]), tickets
         )
@@ -102,9 +89,6 @@ def run(job: Job, service: FakeService | None) -> dict[str, Any]:
             before = len(matrix_drafts.numbers(llm))
             answers["crowded"], answers["proposals"] = matrix_crowd.crowded(llm, corpus()[:3], tickets)
             answers["draft tokens"] = matrix_drafts.numbers(llm)[before:]
-            warm = matrix_warm.warm().items() if matrix_warm.is_asked(job.speculation["method"]) else ()
-            answers["warm"] = {name: matrix_warm.drafted(llm, requests, tickets) for name, requests in warm}
-        answers["costs"] = matrix_costs.costs(llm, corpus()[0], tickets)
     return answers
 
 
@@ -156,20 +140,6 @@ def beside_others(llm: Any, tickets: Mapping[str, wire.Ticket]) -> dict[str, Any
     }
 
 
-def refused(llm: Any, tickets: Mapping[str, wire.Ticket]) -> list[str]:
-    """Return why vLLM refuses each request that it does not speculate with; empty where it takes it."""
-    from vllm.exceptions import VLLMValidationError
-
-    reasons = []
-    for request in unspeculated():
-        try:
-            generate(llm, [request], tickets)
-            reasons.append("")
-        except VLLMValidationError as error:
-            reasons.append(str(error))
-    return reasons
-
-
 def choose_upstream_backend(llm: Any, backend: Backend) -> None:
     """Make upstream's engine, which knows one backend, start over with another (it runs in this process)."""
     llm.llm_engine.vllm_config.structured_outputs_config.backend = backend
@@ -181,12 +151,6 @@ def choose_upstream_backend(llm: Any, backend: Backend) -> None:
 def assert_upstream_backend(llm: Any, backend: Backend) -> None:
     used = type(llm.llm_engine.engine_core.engine_core.structured_output_manager.backend).__name__
     assert used == {"xgrammar": "XgrammarBackend", "guidance": "GuidanceBackend"}[backend]
-
-
-def mixed_tickets(job: Job, service: FakeService) -> dict[str, wire.Ticket]:
-    """Return tickets by which ranks mask requests of one batch with both libraries."""
-    known = {backend: load_all(job, service, backend, corpus()) for backend in BACKENDS}
-    return {key: known[backend][key] for key, backend in mixed().items()}
 
 
 def faults(llm: Any, job: Job, service: FakeService, tickets: Mapping[str, wire.Ticket]) -> dict[str, Any]:

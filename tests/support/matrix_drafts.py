@@ -72,7 +72,6 @@ def counted(llm: Any, outputs: Sequence[Any]) -> list[Drafts]:
             {
                 "preempted": output.metrics.num_preemptions,
                 "tokens": len(output.prompt_token_ids) + len(output.outputs[0].token_ids),
-                "generated": len(output.outputs[0].token_ids),
                 "proposed": metrics.per_step_drafted if metrics else [],
                 "accepted": metrics.per_step_accepted if metrics else [],
                 "ranks": [rank.get(output.request_id, []) for rank in by_request],
@@ -86,8 +85,8 @@ def lasted(*requests: Drafts) -> bool:
     return all(sum(one["proposed"]) and not one["preempted"] for one in requests)
 
 
-def by_position(request: Drafts, places: int = DRAFTS) -> dict[str, list[int]]:
-    """Return in how many steps each of the first `places` positions was proposed, accepted and forbidden.
+def by_position(request: Drafts) -> dict[str, list[int]]:
+    """Return in how many steps each position was proposed, accepted and forbidden.
 
     What V1 accepts of drafts after a text's end is dropped (docs/upstream-quirks.md): it is no proposal.
     """
@@ -95,7 +94,7 @@ def by_position(request: Drafts, places: int = DRAFTS) -> dict[str, list[int]]:
     steps = request["ranks"][0] if request["ranks"] else []
     accepted = list(map(min, request["proposed"], request["accepted"]))
     return {
-        "proposed": [sum(count > place for count in request["proposed"]) for place in range(places)],
-        "accepted": [sum(count > place for count in accepted) for place in range(places)],
-        "forbidden": [sum(made - no <= place < made for made, no in steps) for place in range(places)],
+        "proposed": [sum(count > place for count in request["proposed"]) for place in range(DRAFTS)],
+        "accepted": [sum(count > place for count in accepted) for place in range(DRAFTS)],
+        "forbidden": [sum(made - no <= place < made for made, no in steps) for place in range(DRAFTS)],
     }

@@ -25,7 +25,7 @@ _running: set[subprocess.Popen[bytes]] = set()
 class Job(msgspec.Struct, frozen=True, kw_only=True):
     """What one engine process does.
 
-    `pod` None: upstream; `is_processed`: only what has processors; `drawn`: a seed of support.matrix_drawn.
+    `pod` None: upstream.
     """
 
     answer: str
@@ -36,8 +36,6 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     on_gpu: bool = False
     adapter: str | None = None
     pod: PodConfig | None = None
-    is_processed: bool = False
-    drawn: int | None = None
 
 
 def side_by_side() -> int:

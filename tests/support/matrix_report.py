@@ -28,7 +28,6 @@ no others may.
 `processors`: requests with each logits processor that ships, and with two, each of whose tokens was within
 1e-3 of the first choice of plain code in float32 (of Closing: of itself, in the harness), on logits of
 transformers under a fresh matcher's mask.
-`MATRIX=processors pytest tests/engine/test_matrix.py -k "processor and CELL"` asks for these alone.
 
 `drafts`: of the requests that were preempted neither here nor in the synchronous engine with these drafts,
 how many had theirs proposed, accepted and forbidden as often as there, position by position.

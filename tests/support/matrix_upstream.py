@@ -7,10 +7,8 @@ from typing import Any
 
 from devtools import cache, tinymodel
 
-from support import matrix, matrix_warm
+from support import matrix
 from support.adapter import adapter
-from support.matrix import Cell
-from support.matrix_drafts import Drafts
 from support.matrix_process import Job, Runner, start
 from support.matrix_requests import asked
 
@@ -50,22 +48,6 @@ def reference(runner: Runner, tensor_parallel: int, *, has_adapter: bool = False
     folder = cache.built("matrix-reference", inputs, build)
     answers: dict[str, list[Any]] = json.loads((folder / "answer.json").read_text())
     return answers
-
-
-def drafts(cell: Cell) -> list[Drafts]:
-    """Return the drafts of upstream's sync engine at temperature 1, unguided, made once as `reference`."""
-    settings = matrix.speculation(cell.speculation, cell.num_drafts)
-    model = str(matrix.model_of(cell.speculation))
-    requests = matrix_warm.warm()["unguided"]
-    inputs = [REFERENCE_CODE, cell.runner, model, str(settings), str(requests), *_versions()]
-
-    def build(folder: Path) -> None:
-        job = Job(answer=str(folder / "answer.json"), model=model, speculation=settings)
-        start(job, cell.runner, folder)
-
-    folder = cache.built("matrix-drafts", inputs, build)
-    found: list[Drafts] = json.loads((folder / "answer.json").read_text())["warm"]
-    return found
 
 
 def _versions() -> list[str]:

@@ -35,12 +35,6 @@ def statements(text: str) -> list[str]:
 STATEMENTS = statements(PAGE.read_text())
 
 
-def test_the_page_is_read_as_it_is_written() -> None:
-    text = "# A\n\nOne.\n\nTheir:\n\n- two\n  more\n- three\n\n| a | b |\n|---|---|\n| 4 | 5 |\n"
-    assert statements(text) == ["One.", "- two\n  more", "- three", "| 4 | 5 |"]
-    assert len(STATEMENTS) > 40
-
-
 @pytest.mark.parametrize("statement", STATEMENTS, ids=lambda text: re.sub(r"\W+", " ", text)[:50].strip())
 def test_every_statement_has_its_tests(statement: str) -> None:
     plain = re.sub(r"[*`]", "", re.sub(r"\s+", " ", re.sub(r"^[-|] ", "", statement)))

@@ -14,7 +14,7 @@ from typing import Final
 import httpx
 
 from guided_contract.config import PodConfig
-from guided_contract.wire import Hello, Prepared, Refused, Welcome
+from guided_contract.wire import Hello, Prepared, Welcome
 from support import grammars
 from support.chaos.load import Load, ask
 from support.pod import Pod
@@ -75,7 +75,7 @@ class Strikes:
 
     async def run(self, number: int, mix: dict[str, int]) -> None:
         """Strike so many times, and wait for all that was sent."""
-        async with probe(self._config, most_tries=traffic.MOST_TRIES if self._load.persists else 1) as ready:
+        async with probe(self._config) as ready:
             slow = asyncio.create_task(self._keep_compiling())
             try:
                 for _ in range(number):
@@ -113,8 +113,7 @@ class Strikes:
 
     async def _attack(self, kind: str) -> None:
         request = _hostile(kind, next(self._numbers))
-        ask_for = traffic.persist if self._load.persists else traffic.send
-        self.attacks.append((kind, await ask_for(self._client, request)))
+        self.attacks.append((kind, await traffic.send(self._client, request)))
 
 
 def _hostile(kind: str, number: int) -> Request:
@@ -136,10 +135,8 @@ def wrong_answer(kind: str, outcome: Outcome) -> str:
 
 
 @contextlib.asynccontextmanager
-async def probe(
-    config: PodConfig, *, most_tries: int = 1
-) -> AsyncIterator[Callable[[], Awaitable[tuple[float, str]]]]:
-    """Yield what prepares an unseen grammar, as an API server does, again where it is told to come again.
+async def probe(config: PodConfig) -> AsyncIterator[Callable[[], Awaitable[tuple[float, str]]]]:
+    """Yield what prepares an unseen grammar, as an API server does.
 
     It returns the seconds until that was on every rank or refused, and why it was; "" where it was not.
     """
@@ -147,13 +144,9 @@ async def probe(
 
         async def ready() -> tuple[float, str]:
             begin = time.monotonic()
-            for _ in range(most_tries):
-                number, answer = api.begin("choice", f'["probe {os.getpid()} {next(_numbers)}"]')
-                said = await answer
-                api.release(number)
-                if not (isinstance(said, Refused) and said.retry_after_s):
-                    break
-                await asyncio.sleep(said.retry_after_s)
+            number, answer = api.begin("choice", f'["probe {os.getpid()} {next(_numbers)}"]')
+            said = await answer
+            api.release(number)
             refusal = "" if isinstance(said, Prepared) else f"{said.code}: {said.message}"
             return time.monotonic() - begin, refusal
 

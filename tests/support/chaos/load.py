@@ -49,16 +49,12 @@ def fault(outcome: Outcome) -> str:
 
 
 class Load:
-    """So many requests a second, however long each takes; `outcomes` is what came of them.
+    """So many requests a second, however long each takes; `outcomes` is what came of them."""
 
-    With `persists` each comes again when it is told to, as real clients do.
-    """
-
-    def __init__(self, client: httpx.AsyncClient, rate: float, *, persists: bool = True) -> None:
+    def __init__(self, client: httpx.AsyncClient, rate: float) -> None:
         self.outcomes: list[Outcome] = []
         self._client = client
         self._rate = rate
-        self.persists = persists
         self._begins: set[asyncio.Event] = set()
         self._sent: list[asyncio.Task[None]] = []
 
@@ -80,8 +76,7 @@ class Load:
     async def _one(self, request: Request) -> None:
         begins = asyncio.Event()
         self._begins.add(begins)
-        ask_for = traffic.persist if self.persists else traffic.send
-        self.outcomes.append(await ask_for(self._client, request, begins.set))
+        self.outcomes.append(await traffic.send(self._client, request, begins.set))
         self._begins.remove(begins)
 
     async def admitted(self) -> None:

@@ -1,9 +1,9 @@
-"""`make fuzz`: atheris on everything that decodes what others send, a while for each target.
+"""`make fuzz`: atheris on what strangers send, a while for each target.
 
 What it finds is kept in the cache, with the corpus, which a later run goes on with; ends with 1 then, and
 says how to see it again.
 
-TARGET=peers   one target alone; default: all
+TARGET=page    one target alone; default: all
 SECONDS=60     for each
 INPUT=FILE     run one input alone, as it was found
 

@@ -7,8 +7,6 @@ import random
 from collections.abc import Callable, Iterator
 from typing import Any, Final, Literal
 
-import msgspec
-
 MOST_BYTES: Final = 1 << 18
 _DEEP: Final = 0.03  # the share of inputs with one value far inside others
 _DEPTH: Final = 5000
@@ -70,18 +68,6 @@ def one_value(value: Value, chance: random.Random, odd: tuple[Any, ...] = _VALUE
     else:
         container[key : key + 1] = [container[key]] * chance.choice((2, 3, 50))
     return whole[0] if whole else None
-
-
-def msgpack_value(body: bytes, chance: random.Random) -> bytes:
-    """Change one value of a MessagePack message; bytes of what is none."""
-    if chance.random() < _DEEP and (body or b" ")[0] & 0xEF in range(0x80, 0x8F):
-        # A map or an array with room for one more.
-        key = b"\xa1x" if body[0] < 0x90 else b""
-        return bytes([body[0] + 1]) + body[1:] + key + b"\x91" * _DEPTH + b"\xc0"
-    try:
-        return msgspec.msgpack.encode(one_value(msgspec.msgpack.decode(body), chance))
-    except (msgspec.MsgspecError, ValueError, OverflowError, RecursionError, TypeError):
-        return some_bytes(body, chance)
 
 
 def json_value(text: bytes, chance: random.Random) -> bytes:

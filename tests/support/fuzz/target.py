@@ -1,6 +1,5 @@
 """What a fuzz target is, all of them by name, and their short run without a fuzzer."""
 
-import asyncio
 import contextlib
 import importlib
 import random
@@ -8,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-NAMES: Final = ("peers", "datagrams", "schemas", "files", "watched")
+NAMES: Final = ("schemas", "page", "watched")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,14 +42,6 @@ def made(name: str) -> Iterator[Target]:
 
 class FoundError(Exception):
     """An input with which a target did what it must not do."""
-
-
-async def end_all() -> None:
-    """End every task of the loop but this one."""
-    left = asyncio.all_tasks() - {asyncio.current_task()}
-    for task in left:
-        task.cancel()
-    await asyncio.gather(*left, return_exceptions=True)
 
 
 def replay(target: Target, seed: int, count: int) -> None:

@@ -73,12 +73,10 @@ async def send_all(url: str, requests: Sequence[Request], *, at_once: int) -> li
         return await asyncio.gather(*map(place, requests))
 
 
-async def persist(
-    client: httpx.AsyncClient, request: Request, on_begin: Callable[[], None] = lambda: None
-) -> Outcome:
+async def persist(client: httpx.AsyncClient, request: Request) -> Outcome:
     """Send a request, again where the pod asks for it, and keep what came of the last try."""
     tries = 1
-    while (outcome := await send(client, request, on_begin)).retry_after_s is not None and tries < MOST_TRIES:
+    while (outcome := await send(client, request)).retry_after_s is not None and tries < MOST_TRIES:
         await asyncio.sleep(outcome.retry_after_s)
         tries += 1
     outcome.tries = tries
