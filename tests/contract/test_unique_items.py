@@ -1,57 +1,44 @@
-"""uniqueItems over scalars, as ranks see to it: jsonschema judges what a walk writes, and what it may not.
+"""uniqueItems over scalars, as ranks see to it; jsonschema and a reader of whole items judge.
 
-What is taken out of a mask is followed as far as but one byte may follow: an item must be there twice then.
+Each mask is compared with the grammar's own, token by token: what is taken out ends an item that is there, or
+begins a second 0 or word, and nothing that does so stays.
 """
 
 import json
 import random
 import re
-from decimal import Decimal
 from typing import Any
 
 import jsonschema
 import numpy as np
 import pytest
 
+from guided_contract.errors import GuidedError
 from guided_contract.wire import Backend
-from guided_grammar.matching import Matcher
-from support.worker_and_rank import EOS, WorkerAndRank
-
-pytestmark = pytest.mark.usefixtures("unhurried")
+from support.unique import EOS, Words, likes, mask, obj
 
 STRINGS = {"type": "array", "items": {"type": "string"}, "uniqueItems": True}
-INTEGERS = {**STRINGS, "items": {"type": "integer"}}
-
-
-def obj(**properties: Any) -> dict[str, Any]:
-    return {"type": "object", "properties": properties, "required": list(properties)}
+INTEGERS = {"type": "array", "items": {"type": "integer"}, "uniqueItems": True}
 
 
 SERVED: dict[str, Any] = {
+    "strings": STRINGS,
+    "integers": INTEGERS,
     "counted": {**STRINGS, "minItems": 3, "maxItems": 5},
-    "of some length": {**STRINGS, "items": {"type": "string", "minLength": 2}, "minItems": 3},
-    "two beside a string": obj(a={**STRINGS, "minItems": 2}, b={"const": "a"}, c={**INTEGERS, "minItems": 3}),
-    "or null": obj(a={"anyOf": [{**INTEGERS, "minItems": 3}, {"type": "null"}]}),
-    "arrays of them": {"type": "array", "items": {**STRINGS, "maxItems": 3}, "minItems": 3},
-    "by reference": {
-        "$defs": {"s": {"type": "string"}, "t": {**STRINGS, "items": {"$ref": "#/$defs/s"}, "minItems": 3}}
-    }
+    "counted integers": {**INTEGERS, "minItems": 4},
+    "of some length": {**STRINGS, "items": {"type": "string", "minLength": 2}},
+    "two beside a string": obj(a=STRINGS, b={"const": "a"}, c=INTEGERS),
+    "or null": obj(a={"anyOf": [STRINGS, {"type": "null"}]}),
+    "arrays of them": {"type": "array", "items": {**STRINGS, "maxItems": 3}, "minItems": 2},
+    "by reference": {"$defs": {"s": {"type": "string"}, "t": {**STRINGS, "items": {"$ref": "#/$defs/s"}}}}
     | obj(a={"$ref": "#/$defs/t"}),
-    **{
-        name: {**STRINGS, "items": items, "minItems": 3}
-        for name, items in {
-            "integers": {"type": "integer"},
-            "numbers": {"type": "number"},
-            "strings and words": {"type": ["string", "null", "boolean"]},
-            "integers or null": {"anyOf": [{"type": "integer"}, {"type": "null"}]},
-            "numbers, strings and words": {"type": ["number", "string", "boolean"]},
-        }.items()
-    },
+    "pydantic's set of strings": obj(tags={"items": {"type": "string"}, "title": "Tags", **STRINGS}),
 }
 SHORT = {"type": "string", "maxLength": 1}
 REFUSED: dict[str, tuple[Any, str]] = {
     "a most length": ({**STRINGS, "items": SHORT}, "$.uniqueItems"),
     "a pattern": ({**STRINGS, "items": {"type": "string", "pattern": "^a*b$"}}, "$.uniqueItems"),
+    "a pattern without an end": ({**STRINGS, "items": {"type": "string", "pattern": "^a"}}, "$.uniqueItems"),
     "bounds": ({**INTEGERS, "items": {"type": "integer", "minimum": 0}}, "$.uniqueItems"),
     "words": ({**STRINGS, "items": {"type": ["boolean", "null"]}}, "$.uniqueItems"),
     "anything": ({"type": "array", "uniqueItems": True}, "$.uniqueItems"),
@@ -64,6 +51,9 @@ REFUSED: dict[str, tuple[Any, str]] = {
         "$.uniqueItems"),
     "an array that need not": ({"anyOf": [STRINGS, {"type": "array", "items": {"type": "integer"}}]},
                                "$.anyOf[0].uniqueItems"),
+    "arrays of other items": (
+        {"anyOf": [{**STRINGS, "items": {"type": ["integer", "boolean"]}},
+                   {**STRINGS, "items": {"type": ["number", "string"]}}]}, "$.anyOf[0].uniqueItems"),
     "another schema of its items": ({**STRINGS, "allOf": [{"items": {"maxLength": 2}}]}, "$.uniqueItems"),
     "below a name that is not printable": (obj(**{"a\x7f": obj(a=STRINGS)}),
                                            "$.properties['a\x7f'].properties.a.uniqueItems"),
@@ -73,130 +63,88 @@ REFUSED: dict[str, tuple[Any, str]] = {
 }  # fmt: skip
 
 
-@pytest.fixture(scope="module", params=["tiny", "awkward"])
-def served(request: pytest.FixtureRequest) -> WorkerAndRank:
-    return WorkerAndRank.of(request.param)
+_PARTS = re.compile(rb'"(?:[^"\\]|\\.)*"|"|[-0-9]+|[][{}]|[^][{}"0-9-]+', re.DOTALL)
+
+_NAME_END = re.compile(rb"\s*:")
 
 
-def matchers(served: WorkerAndRank, schema: Any, backend: Backend, count: int) -> list[Matcher]:
-    """Return a rank's matcher, and others of the grammar alone."""
-    make = served.matchers("json", schema, backend, is_proven=False)
-    made = [make() for _ in range(count)]
-    for matcher in made[1:]:
-        matcher.counted = None
-    return made
+def is_fine(text: bytes, least: int = 0) -> bool:
+    """Return whether no array has an item twice that is over, nor a second 0, in a text that may go on.
 
-
-_STRUCTURE = re.compile(rb'"(?:[^"\\]|\\.)*"|[]["{}]', re.DOTALL)
-
-
-def exact(number: str) -> Any:
-    """Return a number as it is; one that is too large to be read as its text."""
-    try:
-        return Decimal(number)
-    except ArithmeticError:
-        return number
-
-
-def read(text: bytes) -> Any:
-    return json.loads(text.decode(errors="replace"), strict=False, parse_float=exact)
-
-
-def closing(text: bytes) -> bytes | None:
-    """Return what closes all that is open in a text, None if it stands in a string."""
-    open_ones: list[bytes] = []
-    for part in _STRUCTURE.finditer(text):
-        if part[0] == b'"':
-            return None
-        if part[0] in {b"[", b"{"}:
-            open_ones.insert(0, b"]" if part[0] == b"[" else b"}")
-        elif part[0] in {b"]", b"}"}:
-            open_ones.pop(0)
-    return b"".join(open_ones)
-
-
-def is_wrong(judge: Any, text: bytes, since: int) -> bool:
-    """Return whether an item of a text is over since its first bytes, and is there twice or too short."""
-    for end in range(since, len(text)):
-        ends = closing(text[:end])
-        if ends is None or text[end : end + 1] in b"0123456789.eE":
-            continue
-        try:
-            errors = judge.iter_errors(read(text[:end].rstrip(b", \n\t\r") + ends))
-        except (ArithmeticError, ValueError):  # it stands within a word, or a number is too large to be read
-            continue
-        if any(error.validator in {"uniqueItems", "minLength"} for error in errors):
+    Parameters
+    ----------
+    least
+        Characters of each string.
+    """
+    arrays: list[list[Any]] = []
+    for part in _PARTS.finditer(text):
+        piece, is_last = part[0], part.end() == len(text)
+        if piece in {b"[", b"{"}:
+            arrays.append([])
+        elif piece in {b"]", b"}"}:
+            arrays.pop()
+        elif piece == b'"':  # the beginning of one that is not over
             return True
-    return False
+        elif piece[:1] == b'"':
+            item = json.loads(piece.decode(errors="replace"), strict=False)
+            if len(item) < least:
+                return False
+        elif piece[:1] in b"-0123456789" and piece != b"-" and not (is_last and piece not in {b"0", b"-0"}):
+            item = int(piece)
+        else:
+            continue
+        if piece[:1] not in b"[]{}" and arrays and not _NAME_END.match(text, part.end()):
+            if item in arrays[-1]:
+                return False
+            arrays[-1].append(item)
+    return True
 
 
-def forced(served: WorkerAndRank, free: Matcher, text: bytes, token: int) -> bytes:
-    """Return a text after a token and all that must follow, with a comma if that may be."""
-    while True:
-        assert free.accept([token])
-        text += served.tokens[token]
-        some = [one for one in np.flatnonzero(served.allowed(free)).tolist() if one != EOS]
-        following = {served.tokens[one].lstrip()[:1] for one in some} - {b""}
-        if following <= {b",", b"]"}:
-            return text + b","
-        if len(following) != 1:  # of 0e, which is 0 whatever follows, a digit must
-            return text + (b"0," if re.search(rb"[0.][eE]\d*$", text) else b"")
-        (token,) = served.spelled(following.pop().decode())
-
-
-def likes(tokens: list[bytes], chance: random.Random) -> Any:
-    """Return how likely a walk takes each token: few letters and digits, so that items come again."""
-    found = []
-    rare = chance.choice((1e-5, 1e-3))
-    for text in tokens:
-        is_odd = text[:1] == b"\\" or b'"' in text[1:]
-        is_short = len(text) == 1 and text in b'ab01"'
-        found.append(
-            9.0 if text in {b'"', b","} else 3.0 if is_short else chance.choice((rare, is_odd / 3 or rare))
-        )
-    starts = [3.0 * (text != b"" and text[:1] in b"}],{[tfn-") for text in tokens]
-    lengths = np.array([max(1, len(text)) for text in tokens])
-    return (np.array(found) + starts) / lengths ** chance.choice((1, 3))
+@pytest.fixture(scope="module", params=["tiny", "awkward"])
+def words(request: pytest.FixtureRequest) -> Words:
+    return Words.of(request.param)
 
 
 @pytest.mark.parametrize("backend", ["xgrammar", "guidance"])
 @pytest.mark.parametrize("case", SERVED)
-def test_items_differ_and_what_may_differ_stays(served: WorkerAndRank, backend: Backend, case: str) -> None:
-    schema, tokens, ended, judged = SERVED[case], served.tokens, 0, 0
+def test_a_mask_is_the_grammars_own_less_what_makes_an_item_twice(
+    words: Words, backend: Backend, case: str
+) -> None:
+    schema, tokens, ended, cleared = SERVED[case], words.tokens, 0, 0
+    least = schema.get("items", {}).get("minLength", 0)
     judge = jsonschema.Draft202012Validator(schema)
-    kept, free, other = matchers(served, schema, backend, 3)
+    kept, free = words.matcher(schema, backend), words.matcher(schema, backend)
     assert kept.counted is not None
-    for seed in range(3):
+    free.counted = None
+    for seed in range(6):
         chance = random.Random(f"{case} {seed}")
         weights = likes(tokens, chance)
         kept.reset()
         free.reset()
-        text, taken = b"", list[int]()
-        for step in range(150):
-            row = served.allowed(kept)
-            gone = np.flatnonzero(served.allowed(free) & ~row).tolist()
-            for token in chance.sample(gone, min(3, len(gone))):
-                other.reset()
-                assert other.accept(taken)
-                end = forced(served, other, text, token)
-                assert is_wrong(judge, end, len(text)), (seed, text, tokens[token], end)
-                judged += 1
+        text = b""
+        for step in range(60):
+            row = mask(kept, tokens)
+            gone = np.flatnonzero(mask(free, tokens) & ~row).tolist()
+            cleared += len(gone)
+            for token in chance.sample(gone, min(25, len(gone))):
+                assert not is_fine(text + tokens[token], least), (seed, text, tokens[token])
             allowed = np.flatnonzero(row).tolist()
-            assert allowed, (seed, text)
+            others = [token for token in allowed if token != EOS]
+            for token in chance.sample(others, min(25, len(others))):
+                assert is_fine(text + tokens[token], least), (seed, text, tokens[token])
+                assert kept.valid_prefix([token]) == 1, (seed, text, tokens[token])
             if EOS in allowed:
-                assert judge.is_valid(read(text)), (seed, text)
+                assert judge.is_valid(json.loads(text.decode(errors="replace"), strict=False)), (seed, text)
                 ended += 1
-            hurried = [one for one in allowed if one == EOS or (step > 40 and tokens[one][:1] in b'"]}')]
-            some = hurried if hurried and step > 40 else allowed
-            token = EOS if EOS in some and step > 40 else chance.choices(some, weights[some])[0]
+            hurried = [token for token in allowed if step > 30 and tokens[token][:1] in b'"]}'] or allowed
+            token = chance.choices(hurried, weights[hurried])[0]
             if token == EOS:
                 break
-            assert kept.accept([token]), (seed, text, tokens[token])
+            assert kept.accept([token])
             assert free.accept([token])
-            taken.append(token)
             text += tokens[token]
     assert ended, "no walk ended"
-    assert judged, "no item came twice"
+    assert cleared, "no item came twice"
 
 
 # A text, what may not follow it, and what may.
@@ -218,23 +166,35 @@ FOLLOWED: list[tuple[str, str, str]] = [
 @pytest.mark.parametrize(("text", "not_next", "after"), FOLLOWED)
 @pytest.mark.parametrize("backend", ["xgrammar", "guidance"])
 def test_an_item_is_its_value_however_it_is_spelt(
-    served: WorkerAndRank, backend: Backend, text: str, not_next: str, after: str
+    words: Words, backend: Backend, text: str, not_next: str, after: str
 ) -> None:
-    (matcher,) = matchers(served, STRINGS if '"' in text else INTEGERS, backend, 1)
-    tokens = served.spelled(text)
+    matcher = words.matcher(STRINGS if '"' in text else INTEGERS, backend)
+    single = {text: token for token, text in enumerate(words.tokens) if len(text) == 1}
+    tokens = [single[bytes([byte])] for byte in text.encode()]
     if matcher.valid_prefix(tokens) < len(tokens):
         pytest.skip(f"{backend} writes no such text")
 
     assert matcher.accept(tokens)
-    row = served.allowed(matcher)
-    assert not row[served.spelled(not_next)].any()
-    assert row[served.spelled(after)].all()
+    row = mask(matcher, words.tokens)
+    assert not any(row[single[byte.encode()]] for byte in not_next)
+    assert all(row[single[byte.encode()]] for byte in after)
 
 
-def test_drafts_are_judged_as_tokens_are(served: WorkerAndRank) -> None:
-    (matcher,) = matchers(served, STRINGS, "guidance", 1)
+@pytest.mark.parametrize("backend", ["xgrammar", "guidance"])
+def test_drafts_are_judged_as_tokens_are(words: Words, backend: Backend) -> None:
+    matcher = words.matcher(STRINGS, backend)
+    single = {text: token for token, text in enumerate(words.tokens) if len(text) == 1}
+    drafts = [single[bytes([byte])] for byte in b'["a","b","a","c"]']
 
-    assert matcher.valid_prefix(served.spelled('["a","b","a","c"]')) == len('["a","b","a')
+    assert matcher.valid_prefix(drafts) == len('["a","b","a')
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_cannot_be_seen_to_is_refused_with_its_path(words: Words, case: str) -> None:
+    schema, path = REFUSED[case]
+    with pytest.raises(GuidedError) as refusal:
+        words.matcher(schema, "guidance")
+    assert (refusal.value.code, refusal.value.path) == ("grammar_unsupported", path)
 
 
 def tag(schema: Any) -> Any:
@@ -242,28 +202,20 @@ def tag(schema: Any) -> Any:
     return {"structures": [{"begin": "<a>", "schema": schema, "end": "</a>"}], "triggers": ["<a"]}
 
 
-@pytest.mark.parametrize("case", REFUSED)
-def test_what_cannot_be_seen_to_is_refused_with_its_path(served: WorkerAndRank, case: str) -> None:
-    schema, path = REFUSED[case]
-    told = served.refusal("json", schema, "guidance")
-    assert told is not None
-    assert (told.code, told.path) == ("grammar_unsupported", path)
-
-
-def test_in_a_tool_it_is_refused_in_words_that_say_why(served: WorkerAndRank) -> None:
-    told = served.refusal("structural_tag", tag(obj(a={**STRINGS, "items": SHORT})), "guidance")
-    assert told is not None
-    assert "only where the text before a value tells" in told.message
-    assert told.code == "grammar_unsupported"
-    assert (told.path or "").endswith("schema.properties.a.uniqueItems")
-
-
 @pytest.mark.parametrize("items", ["", '"x","y"', '"x","x"', '"x", "\\u0078"', '"x","xx","y","x"'])
-def test_in_a_tool_the_items_of_each_call_differ(served: WorkerAndRank, items: str) -> None:
+def test_in_a_tool_the_items_of_each_call_differ(words: Words, items: str) -> None:
     schema = obj(a=STRINGS)
-    matcher = served.matcher("structural_tag", tag(schema), "guidance", is_proven=False)
+    matcher = words.matcher(tag(schema), "guidance", "structural_tag")
+    single = {text: token for token, text in enumerate(words.tokens) if len(text) == 1}
     value = f'{{"a":[{items}]}}'
     text = f'["x","x"] <a>{{"a":["x","y"]}}</a> <a>{value}</a>'
 
     is_valid = jsonschema.Draft202012Validator(schema).is_valid(json.loads(value))
-    assert matcher.accept(served.spelled(text)) == is_valid
+    assert matcher.accept([single[bytes([byte])] for byte in text.encode()]) == is_valid
+
+
+def test_in_a_tool_items_that_run_out_are_refused_in_words_that_say_so(words: Words) -> None:
+    with pytest.raises(GuidedError, match="only where the text before a value tells") as refusal:
+        words.compiled("structural_tag", tag(obj(a={**STRINGS, "items": SHORT})), "guidance")
+    assert refusal.value.code == "grammar_unsupported"
+    assert (refusal.value.path or "").endswith("schema.properties.a.uniqueItems")
