@@ -5,8 +5,11 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 from aiohttp.test_utils import unused_port
 
+from guided_contract.config import PodConfig
 from guided_sidecar.grammar.compile import proof_walk
 from support.collectors import Collector, GrpcCollector, HttpCollector
+from support.compositions.libraries import Compilers
+from support.worker_and_rank import WorkerAndRank
 
 
 @pytest.fixture(params=["HTTP", "GRPC"])
@@ -24,3 +27,36 @@ def unhurried() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(proof_walk, "SLOW_S", 10.0)
         yield
+
+
+@pytest.fixture(scope="module")
+def served() -> WorkerAndRank:
+    """Return a worker and a rank of the awkward tokenizer."""
+    return WorkerAndRank.of("awkward")
+
+
+@pytest.fixture(scope="module")
+def compilers() -> Compilers:
+    """Return our path from a schema to what a rank has, of the tiny model."""
+    return Compilers()
+
+
+@pytest.fixture
+def patched_tools(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Apply our changes of vLLM's tools and parsers for one test; other tests see upstream's."""
+    from vllm.parser import abstract_parser
+    from vllm.parser.engine import parser_engine
+    from vllm.tool_parsers import structural_tag_registry, utils
+
+    from guided_engine.compat import tools
+
+    for module, name in (
+        (structural_tag_registry, "resolve_tool_strictness"),
+        (utils, "_params_or_empty_object"),
+        (abstract_parser.DelegatingParser, "_apply_structural_tag"),
+        (parser_engine, "find_tool_properties"),
+    ):
+        monkeypatch.setattr(module, name, getattr(module, name))  # restored afterwards
+    monkeypatch.setattr(abstract_parser, "_xgrammar_supports", lambda _: True)  # as validators.py does
+    for entry in tools.ENTRIES:
+        entry.apply(PodConfig(name="t", model="m", tokenizer="m", served_name="m", run_dir="/nowhere"))

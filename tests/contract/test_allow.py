@@ -1,51 +1,39 @@
 """unsupportedKeywords Allow: what is not enforced is told, and what is left is enforced."""
 
-import hashlib
-import json
 from typing import Any
 
 import pytest
 
 from guided_contract.errors import ErrorCode, GuidedError
-from guided_engine.ranks.loaded_grammars import LoadedGrammars
-from guided_grammar.backend import Threads
-from guided_grammar.registry import Backends
 from guided_sidecar.grammar.compile import proof
-from guided_sidecar.grammar.compile.compilation import Compiler
 from guided_sidecar.grammar.compile.instance_check import Judge
 from guided_sidecar.grammar.prepare.jobs import load_of
-from guided_sidecar.grammar.worker_messages import Done, Job
+from guided_sidecar.grammar.worker_messages import Done
 from support import tokenizers
+from support.worker_and_rank import EOS, WorkerAndRank
 
 STRING, INTEGER = {"type": "string"}, {"type": "integer"}
 LOOKBEHIND = {**STRING, "pattern": "(?<=a)b"}
 
 
-class Pod:
-    """A worker that compiles, and a rank that loads what it makes."""
+class Pod(WorkerAndRank):
+    """Whose requests allow that something is not enforced."""
 
-    def __init__(self) -> None:
-        words = tokenizers.vocabulary()
-        backends = Backends(words, Threads(compile=2))
-        self.compiler = Compiler(backends, words)
-        self._ranks = LoadedGrammars(backends)
-
-    def run(self, spec: Any, **fields: Any) -> Done:
-        text = spec if isinstance(spec, str) else json.dumps(spec)
-        more = {"kind": "json", "backends": ["xgrammar", "guidance"], "allows": True, **fields}
-        self.key = hashlib.sha256(f"{text}{more}".encode()).hexdigest()
-        return self.compiler.run(Job(key=self.key, spec=text, timeout_s=60, memory_bytes=1 << 40, **more))
+    def run(self, spec: Any, kind: Any = "json", *backends: Any, **fields: Any) -> Done:
+        job = self.job(kind, spec, *backends, **{"allows": True, **fields})
+        self.key = job.key
+        return self.compiler.run(job)
 
     def accepts(self, done: Done, text: str) -> bool:
-        assert not self._ranks.load(load_of(self.key, done)).error
-        matcher = self._ranks.matcher(self.key, [tokenizers.EOS])
+        assert not self.ranks.load(load_of(self.key, done)).error
+        matcher = self.ranks.matcher(self.key, [EOS])
         tokens = tokenizers.awkward().encode(text, add_special_tokens=False)
-        return matcher.accept([*tokens, tokenizers.EOS]) and matcher.is_terminated()
+        return matcher.accept([*tokens, EOS]) and matcher.is_terminated()
 
 
 @pytest.fixture(scope="module")
 def pod() -> Pod:
-    return Pod()
+    return Pod.of("awkward")
 
 
 def obj(**properties: Any) -> dict[str, Any]:
@@ -110,7 +98,7 @@ def test_what_is_left_is_enforced_and_the_rest_is_told(pod: Pod, name: str) -> N
 def test_tags_too(pod: Pod) -> None:
     schema = obj(a=LOOKBEHIND, b=INTEGER)
     tag = {"structures": [{"begin": "<a>", "schema": schema, "end": "</a>"}], "triggers": ["<a"]}
-    done = pod.run(tag, kind="structural_tag")
+    done = pod.run(tag, "structural_tag")
     assert [one.path for one in done.unenforced] == ["$.structures[0].schema.properties.a.pattern"]
     assert pod.accepts(done, 'x <a>{"a": "x", "b": 1}</a>')
     assert not pod.accepts(done, 'x <a>{"a": "x", "b": "y"}</a>')
@@ -119,20 +107,20 @@ def test_tags_too(pod: Pod) -> None:
 def test_keys_of_a_tag_that_nobody_reads_are_told_as_a_whole(pod: Pod) -> None:
     tag = {"type": "structural_tag", "format": {"type": "regex", "pattern": "a", "patern": "b"}}
     with pytest.raises(GuidedError):
-        pod.run(tag, kind="structural_tag", allows=False)
-    assert [one.path for one in pod.run(tag, kind="structural_tag").unenforced] == ["$"]
+        pod.run(tag, "structural_tag", allows=False)
+    assert [one.path for one in pod.run(tag, "structural_tag").unenforced] == ["$"]
 
 
 def test_a_form_that_the_library_named_does_not_take_is_refused(pod: Pod) -> None:
     tag = {"type": "structural_tag", "format": {"type": "grammar", "grammar": 'root ::= "a"'}}
     with pytest.raises(GuidedError, match="it has no grammar") as raised:
-        pod.run(tag, kind="structural_tag", backends=["guidance"])
+        pod.run(tag, "structural_tag", "guidance")
     assert raised.value.code is ErrorCode.GRAMMAR_UNSUPPORTED
 
 
 def test_what_is_enforced_as_a_whole_says_nothing(pod: Pod) -> None:
     assert pod.run(obj(a=STRING)).unenforced == ()
-    assert pod.run("ab+", kind="regex").unenforced == ()
+    assert pod.run("ab+", "regex").unenforced == ()
 
 
 def test_what_cannot_be_taken_out_is_compiled_as_vllm_does(pod: Pod) -> None:
@@ -141,7 +129,7 @@ def test_what_cannot_be_taken_out_is_compiled_as_vllm_does(pod: Pod) -> None:
     assert [(one.path, one.keyword) for one in done.unenforced] == [("$", "all")]
     assert pod.accepts(done, '{"a": 1}')
     with pytest.raises(GuidedError, match="ookahead"):  # neither does vLLM
-        pod.run("a(?=b)b", kind="regex")
+        pod.run("a(?=b)b", "regex")
 
 
 @pytest.mark.parametrize(

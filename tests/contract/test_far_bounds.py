@@ -5,24 +5,16 @@ import re
 from typing import Any
 
 import pytest
-from devtools import tinymodel
 
 from guided_contract.errors import GuidedError
-from guided_sidecar.grammar.compile.compilation import Compiler
 from guided_sidecar.grammar.schema import normal
 from support.compositions import told_apart
 from support.compositions.judge import Judge
 from support.compositions.libraries import LIBRARIES as BACKENDS
 from support.compositions.libraries import Compilers
-from support.refused import new_compiler, refusal
+from support.worker_and_rank import WorkerAndRank
 
-LIBRARIES = ("xgrammar", "guidance")
 VALUES = [json.dumps(value, ensure_ascii=False) for value in told_apart.values()]
-
-
-@pytest.fixture(scope="module")
-def compiler() -> Compiler:
-    return new_compiler()
 
 
 BOUNDS = [1 << 31, 1 << 32, (1 << 32) + 2, 1 << 63, 10**20]
@@ -72,31 +64,28 @@ def test_a_bound_beyond_all_integers_is_kept_or_refused_with_its_path(
         ("grammar", 'start: X\nX: "a"{%d}'),
     ],
 )
-def test_a_repetition_beyond_32_bits_is_refused(compiler: Compiler, kind: str, spec: str, bound: int) -> None:
+def test_a_repetition_beyond_32_bits_is_refused(
+    served: WorkerAndRank, kind: Any, spec: str, bound: int
+) -> None:
     """xgrammar read 2^32 as none, and compiled that."""
-    for backend in LIBRARIES:
-        error = refusal(compiler, kind, spec % bound, backend)
+    for backend in BACKENDS:
+        error = served.refusal(kind, spec % bound, backend)
         assert error is not None
         assert error.code == "grammar_unsupported", error
     key = "pattern" if kind == "regex" else "grammar"
     tag = {"type": "structural_tag", "format": {"type": kind, key: spec % bound}}
-    inside = refusal(compiler, "structural_tag", tag)
+    inside = served.refusal("structural_tag", tag)
     assert inside is not None
     assert (inside.code, inside.path) == ("grammar_unsupported", f"$.format.{key}")
 
 
-def test_braces_in_a_text_are_no_repetition(compiler: Compiler) -> None:
-    assert refusal(compiler, "grammar", 'root ::= "a{4294967296}"') is None
-    assert refusal(compiler, "regex", r"a\{4294967296\}~99999999999") is None
+def test_braces_in_a_text_are_no_repetition(served: WorkerAndRank) -> None:
+    assert served.refusal("grammar", 'root ::= "a{4294967296}"') is None
+    assert served.refusal("regex", r"a\{4294967296\}~99999999999") is None
 
 
 FAR = [(1 << 53) - 1, 1 << 53, (1 << 53) + 1, (1 << 63) - 2, (1 << 63) - 1]
 FAR += [-(1 << 53), -(1 << 53) - 1, 1 - 10**18, -(1 << 63)]
-
-
-@pytest.fixture(scope="module")
-def compilers() -> Compilers:
-    return Compilers(tinymodel.models() / "tiny")
 
 
 @pytest.mark.parametrize("bound", FAR)

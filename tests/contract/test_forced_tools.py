@@ -1,17 +1,11 @@
 """A forced call's arguments: an object that fits the tool's parameters. vLLM's own classes, patched."""
 
-import json
 from collections.abc import Iterator
 from typing import Any
 
 import jsonschema
 import pytest
-import xgrammar
 
-from guided_contract.config import PodConfig
-from guided_engine.compat import tools
-
-POD = PodConfig(name="t", model="m", tokenizer="m", served_name="m", run_dir="/nowhere")
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
 UNTYPED = {"properties": SCHEMA["properties"], "required": ["a"]}
 # Their calls have a tag for each argument, whose value is written without quotes: no schema is the whole.
@@ -23,25 +17,10 @@ MODELS = (
 )
 NAMED = {"type": "function", "function": {"name": "f"}}
 
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
-
-
-@pytest.fixture(autouse=True)
-def patched(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Apply the change for one test; other tests see upstream's."""
-    from vllm.parser.abstract_parser import DelegatingParser
-    from vllm.parser.engine import parser_engine
-    from vllm.tool_parsers import structural_tag_registry, utils
-
-    for module, name in (
-        (structural_tag_registry, "resolve_tool_strictness"),
-        (parser_engine, "find_tool_properties"),
-        (DelegatingParser, "_apply_structural_tag"),
-        (utils, "_params_or_empty_object"),
-    ):
-        monkeypatch.setattr(module, name, getattr(module, name))  # restored afterwards
-    for entry in tools.ENTRIES:
-        entry.apply(POD)
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.usefixtures("patched_tools"),
+]
 
 
 def chat(choice: Any, strict: Any, parameters: Any = SCHEMA) -> Any:
@@ -138,20 +117,6 @@ def test_parsers_without_structural_tags_hold_arguments_to_an_object(choice: Any
     assert judge.is_valid(call({"a": 1}))
     for wrong in (False, None, "x"):
         assert not judge.is_valid(call(wrong)), schema
-
-
-def test_the_grammar_of_a_call_takes_an_object_alone() -> None:
-    """Judged by the grammar library, byte by byte: what users saw was `false`."""
-    compiler = xgrammar.GrammarCompiler(xgrammar.TokenizerInfo(["a", "</s>"], stop_token_ids=[1]))
-    compiled = compiler.compile_structural_tag(tag_of("hermes", chat("required", None)).model_dump_json())
-
-    def takes(arguments: Any) -> bool:
-        matcher = xgrammar.GrammarMatcher(compiled, terminate_without_stop_token=True)
-        call = f'<tool_call>\n{{"name": "f", "arguments": {json.dumps(arguments)}}}\n</tool_call>'
-        return bool(matcher.accept_string(call))
-
-    assert takes({"a": 1})
-    assert not any(map(takes, (False, None, [], {}, {"a": "x"})))
 
 
 def test_parameters_that_allow_no_object_are_refused() -> None:

@@ -7,7 +7,6 @@ from typing import Any
 
 import jsonschema
 import pytest
-from devtools import tinymodel
 
 from support.compositions.libraries import Compilers, Grammar
 
@@ -15,32 +14,10 @@ CHECKER = jsonschema.FormatChecker()
 # RFC 3986 1.1.2 and 5.4, RFC 3987 3.2, RFC 6570 1.2; and what is near to these, and is none.
 REFERENCES = ["ftp://ftp.is.co.za/rfc/rfc1808.txt", "mailto:a@b.c", "news:comp.x", "tel:+1-816", "urn:a:b:c"]
 RELATIVE = [
-    "g:h",
-    "g",
-    "./g",
-    "g/",
-    "/g",
-    "//g",
-    "?y",
-    "g?y#s",
-    ";x",
-    "",
-    ".",
-    "../..",
-    "#s",
-    "//g:80/%20",
+    *("g:h", "g", "./g", "g/", "/g", "//g", "?y", "g?y#s", ";x", "", ".", "../..", "#s", "//g:80/%20"),
 ]
 NO_REFERENCES = [
-    "//[::g]",
-    "\\\\a",
-    "a b",
-    "%zz",
-    "http://a/<b>",
-    "a^",
-    "a:b c",
-    "`",
-    "//a:x",
-    "#a#b",
+    *("//[::g]", "\\\\a", "a b", "%zz", "http://a/<b>", "a^", "a:b c", "`", "//a:x", "#a#b"),
 ]
 EXPRESSIONS = ["", "^[a-z]+$", ".*\\.json$", "[^/]+", "^\\d+-[0-9]*$", "a?b", "^v[0-9]+\\.[0-9_-]+$"]
 NO_EXPRESSIONS = [
@@ -49,25 +26,8 @@ NO_EXPRESSIONS = [
 ]
 # What walks begin with, as hardly any would come to a group or a class.
 SYNTAX = [
-    "[",
-    "^",
-    "-",
-    "a-z",
-    "]",
-    "(",
-    "(?:",
-    ")",
-    "|",
-    "*",
-    "?",
-    "{",
-    "1",
-    "2,",
-    "}",
-    "\\\\",
-    "d",
-    "$",
-    "(?=",
+    *("[", "^", "-", "a-z", "]", "(", "(?:", ")", "|", "*", "?", "{", "1", "2,", "}", "\\\\", "d"),
+    *("$", "(?="),
 ]
 TAKEN = {
     "uri-reference": [*REFERENCES, *RELATIVE],
@@ -85,15 +45,7 @@ NOT_TAKEN = {
     "iri-reference": [*NO_REFERENCES, "\ue000"],
     "idn-email": ["a", "@b"],
     "hostname": [
-        "",
-        ".",
-        "a.",
-        "a-",
-        "-a",
-        "a..b",
-        "a_b",
-        "xn--a",
-        "ab--c.d",
+        *("", ".", "a.", "a-", "-a", "a..b", "a_b", "xn--a", "ab--c.d"),
         "a" * 64,
         "b." + "a" * 64,
         "é",
@@ -103,11 +55,6 @@ NOT_TAKEN = {
     "uri-template": ["{", "{a", "}", "{}", "{a:0}", "{a:12345}", "a b", "{?a,}", '"', "<", "{a b}", "{a*:3}"],
 }
 WALKS = 20
-
-
-@pytest.fixture(scope="module")
-def compilers() -> Compilers:
-    return Compilers(tinymodel.models() / "tiny")
 
 
 def _grammar(compilers: Compilers, name: str, **beside: Any) -> Grammar:

@@ -16,7 +16,6 @@ from guided_grammar.masks import words as mask_words
 from guided_grammar.matching import Matcher
 from guided_grammar.registry import Backends
 from guided_grammar.texts import choice_as_ebnf, is_lark
-from guided_grammar.xgrammar import backend as xgrammar_backend
 from guided_sidecar.grammar.compile import vocabulary
 from guided_sidecar.grammar.compile.vocabulary import Vocabulary
 from support import grammars
@@ -67,17 +66,6 @@ def test_masks_are_vllms(words: Vocabulary, upstream: Any, backend: str, name: s
     theirs = upstream[backend].compile_grammar(*_upstream_request(backend, kind, spec))
 
     assert _walk(ours.matcher(), theirs, _texts(words, upstream["xgrammar"], ours.vocab_size), seed=name) > 0
-
-
-def test_a_worker_is_worn_by_parts_that_took_long(words: Vocabulary, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A rank has none of them: what is made of them only seems quick."""
-    compiler = Backends(words)["xgrammar"]
-    compiler.compile("json", grammars.PERSON)
-    assert not compiler.is_worn
-
-    monkeypatch.setattr(xgrammar_backend, "_QUICK_S", 0.0)
-    compiler.compile("regex", grammars.slow_regex(200))
-    assert compiler.is_worn
 
 
 PART = {"begin": "<f>", "schema": json.loads(grammars.PERSON), "end": "</f>"}

@@ -1,9 +1,7 @@
 """Named grammars in a real sidecar: the mounted folder, the compilers, the socket, the status page."""
 
-import asyncio
 import json
 from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
 
 import httpx
 import pytest
@@ -15,7 +13,6 @@ from support.engine import pod_config
 from support.sidecar import Api, Client, Rank, Sidecar, until
 
 CARD = json.dumps({"type": "object", "properties": {"name": {"enum": ["ada", "bob"]}}, "required": ["name"]})
-OTHER = json.dumps({"enum": ["stone", "water"]})
 
 
 @pytest.fixture(scope="module")
@@ -34,12 +31,6 @@ def sidecar(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sidecar]:
 
 
 @pytest.fixture
-def mounted(sidecar: Sidecar) -> Path:
-    assert sidecar.pod.named_grammars_dir
-    return Path(sidecar.pod.named_grammars_dir)
-
-
-@pytest.fixture
 async def ranks(sidecar: Sidecar) -> AsyncIterator[list[Rank]]:
     async with Rank.connected(sidecar.pod, 0) as first, Rank.connected(sidecar.pod, 1) as second:
         yield [first, second]
@@ -50,12 +41,6 @@ async def api(sidecar: Sidecar, ranks: list[Rank]) -> AsyncIterator[Api]:
     del ranks  # they must be there
     async with Api.connected(sidecar.pod) as connected:
         yield connected
-
-
-def write(mounted: Path, text: str) -> None:
-    """Change the card, whole at once."""
-    (mounted / ".unfinished").write_text(text)
-    (mounted / ".unfinished").replace(mounted / "card.JSONSchema")
 
 
 def page(sidecar: Sidecar) -> status.PodStatus:
@@ -123,27 +108,3 @@ async def test_ranks_that_start_anew_load_the_named_grammars_unasked(
             answers = [await api.prepare_named(name) for name in ("card", "code")]
         assert {answer.key for answer in answers if isinstance(answer, Prepared)} <= set(before)
         assert len(first.loads) == len(before)
-
-
-async def test_a_change_is_followed_and_a_broken_one_is_not(
-    sidecar: Sidecar, mounted: Path, api: Api, ranks: list[Rank]
-) -> None:
-    del ranks
-    write(mounted, OTHER)
-    async with asyncio.timeout(20):
-        while True:
-            answer = await api.prepare_named("card")
-            assert isinstance(answer, Prepared), "at every moment one of the two is in service"
-            if answer.spec == OTHER:
-                break
-            await asyncio.sleep(0.05)
-
-    write(mounted, '{"type": "strng"}')
-    await until(lambda: seen(sidecar)["card"].state == "Stale", 20)
-    assert '"strng" is not a JSON type' in seen(sidecar)["card"].reason
-    answer = await api.prepare_named("card")
-    assert isinstance(answer, Prepared)
-    assert answer.spec == OTHER
-
-    write(mounted, CARD)
-    await until(lambda: is_ready(sidecar, "card"), 20)

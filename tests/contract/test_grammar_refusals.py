@@ -1,277 +1,143 @@
-"""What a refusal says: a code for what is broken and one for what a library cannot do, and where it stands.
+"""What a refusal says: a code for what is broken and one for what a library cannot do, where, and why.
 
-Real libraries; whether a schema is valid, jsonschema says.
+The rows of refusals.jsonl, through the whole worker, by real libraries; whether a schema is valid, jsonschema
+says.
 """
 
 import json
-from typing import Any
+import re
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import jsonschema
 import pytest
 
-from guided_contract.errors import GuidedError
-from guided_grammar.registry import Backends
-from guided_sidecar.grammar.compile.compilation import Compiler
-from guided_sidecar.grammar.worker_messages import Job
-from support import tokenizers
-
-INVALID, UNSUPPORTED, DEAD_END = "grammar_invalid", "grammar_unsupported", "grammar_dead_end"
+from guided_contract.backends import NAMES
+from guided_sidecar.grammar.compile import worker
+from guided_sidecar.grammar.worker_messages import Failed
+from support import grammars
+from support.worker_and_rank import EOS, WorkerAndRank
 
 
-def text(pattern: str, **more: Any) -> Any:
-    return {"type": "string", "pattern": pattern, **more}
+class Row(NamedTuple):
+    """A line of the table."""
+
+    kind: Any
+    grammar: Any
+    code: str | None = None
+    path: str | None = None
+    words: str = ""
+    named: Any = None
 
 
-def of(**properties: Any) -> Any:
-    return {"type": "object", "properties": properties}
-
-
+# Too long for a line.
 MANY = {f"p{number}": {"type": "integer"} for number in range(60)}
-SCHEMAS: list[tuple[Any, str, str]] = [
-    # Broken.
-    (text("("), INVALID, "$.pattern"),
-    (text("[b-a]"), INVALID, "$.pattern"),
-    (text("a{2,1}"), INVALID, "$.pattern"),
-    (text("["), INVALID, "$.pattern"),
-    (of(a=text("(?P<n")), INVALID, "$.properties.a.pattern"),
-    (of(**MANY, q=text("a)")), INVALID, "$.properties.q.pattern"),
-    ({"type": "object", "patternProperties": {"(": {}}}, INVALID, "$.patternProperties['(']"),
-    ({"type": "integre"}, INVALID, "$.type"),
-    ({"type": "object", "required": "a"}, INVALID, "$.required"),
-    ({"properties": []}, INVALID, "$.properties"),
-    ({"minimum": "a"}, INVALID, "$.minimum"),
-    ({"maxLength": -1}, INVALID, "$.maxLength"),
-    ({"items": 5}, INVALID, "$.items"),
-    ({"anyOf": []}, INVALID, "$.anyOf"),
-    ({"type": "number", "multipleOf": 0}, INVALID, "$.multipleOf"),
-    ({"$ref": "#/$defs/none"}, INVALID, "$.$ref"),
-    (text("a(?=b"), INVALID, "$.pattern"),
-    ({"$ref": "#/x", "x": {"pattern": "("}}, INVALID, "$.x.pattern"),
-    # Valid, and more than a library can do.
-    (text("^(?<=a)b"), UNSUPPORTED, "$.pattern"),
-    (text(r"(a)\1"), UNSUPPORTED, "$.pattern"),
-    (text(r"\bfoo\b"), UNSUPPORTED, "$.pattern"),
-    (text(r"^\cA$"), UNSUPPORTED, "$.pattern"),
-    (
-        of(a=of(b={"anyOf": [{"type": "integer"}, text(r"^a\b$")]})),
-        UNSUPPORTED,
-        "$.properties.a.properties.b.anyOf[1].pattern",
-    ),
-    (of(**MANY, q=text(r"^a\b$")), UNSUPPORTED, "$.properties.q.pattern"),
-    (
-        of(**MANY, q=of(**MANY, r={"items": text(r"\B")})),
-        UNSUPPORTED,
-        "$.properties.q.properties.r.items.pattern",
-    ),
-    (
-        {"$defs": {"x": text(r"^\b")}, "type": "array", "items": {"$ref": "#/$defs/x"}},
-        UNSUPPORTED,
-        "$.$defs.x.pattern",
-    ),
-    ({"type": "array", "prefixItems": [{}, text(r"\B")]}, UNSUPPORTED, "$.prefixItems[1].pattern"),
-    (
-        {"type": "object", "additionalProperties": text("x(?<!y)")},
-        UNSUPPORTED,
-        "$.additionalProperties.pattern",
-    ),
-    ({"type": "object", "patternProperties": {"^(?=a)b": {}}}, UNSUPPORTED, "$.patternProperties['^(?=a)b']"),
-    ({"type": "object", "propertyNames": {"pattern": r"\bx"}}, UNSUPPORTED, "$.propertyNames"),
-    ({"type": "object", "propertyNames": {"format": "email"}}, UNSUPPORTED, "$.propertyNames"),
-    ({"type": "number", "multipleOf": 1e-300}, UNSUPPORTED, "$.multipleOf"),
-    ({"type": "integer", "multipleOf": 10**20}, UNSUPPORTED, "$.multipleOf"),
-    (
-        of(a={"type": "array", "items": {"multipleOf": 1e-300}}),
-        UNSUPPORTED,
-        "$.properties.a.items.multipleOf",
-    ),
-    ({"type": "object", "minProperties": 2}, UNSUPPORTED, "$.minProperties"),
-    ({"type": "array", "items": {"type": "boolean"}, "uniqueItems": True}, UNSUPPORTED, "$.uniqueItems"),
-    ({"type": "array", "contains": {"const": "a"}}, UNSUPPORTED, "$.contains"),
-    ({"allOf": [{"contains": {"type": "integer"}}]}, UNSUPPORTED, "$.allOf[0].contains"),
-    ({"oneOf": [text("^a"), text("^b")]}, UNSUPPORTED, "$.oneOf[1]"),
-    ({"$dynamicRef": "#x"}, UNSUPPORTED, "$.$dynamicRef"),
-    ({"$ref": "http://a.b/c"}, UNSUPPORTED, "$.$ref"),
-    ({"unevaluatedProperties": False, "anyOf": [of(a={}), of(b={})]}, UNSUPPORTED, "$.unevaluatedProperties"),
-    ({"if": {"required": ["b"]}, "then": {"required": ["a"]}}, UNSUPPORTED, "$.if"),
-    ({"if": {"required": ["b"]}, "else": {"required": ["a"]}}, UNSUPPORTED, "$.if"),
-    ({**of(a={}), "patternProperties": {"^x": {}}, "minProperties": 1}, UNSUPPORTED, "$.minProperties"),
-    ({"type": "integer", "not": {"const": 3}}, UNSUPPORTED, "$.not"),
-    ({"x-guidance": {"lenient": True}}, UNSUPPORTED, "$['x-guidance']"),
-    # Valid, and nothing is valid under it.
-    ({"type": "integer", "minimum": 5, "maximum": 3}, DEAD_END, "$.minimum"),
-    ({"type": "array", "minItems": 3, "maxItems": 1}, DEAD_END, "$.minItems"),
-    ({"type": "number", "exclusiveMinimum": 0, "maximum": 0}, DEAD_END, "$.exclusiveMinimum"),
-    (
-        {"type": "array", "items": {"enum": [1, 2]}, "minItems": 3, "maxItems": 3, "uniqueItems": True},
-        DEAD_END,
-        "$.uniqueItems",
-    ),
-    (text("^a$", minLength=3), DEAD_END, "$.pattern"),
-    ({"type": "string", "format": "date", "maxLength": 5}, DEAD_END, "$.format"),
-    ({"allOf": [text("^a+$"), text("^b+$")]}, DEAD_END, "$.allOf[0].pattern"),
-    ({"const": 1, "type": "string"}, DEAD_END, "$.const"),
-    ({"enum": ["2021-02-29", "x"], "format": "date"}, DEAD_END, "$.format"),
-    ({**of(a={}), "required": ["a", "b"], "additionalProperties": False}, DEAD_END, "$.required"),
-]
-OTHERS: list[tuple[str, str, str]] = [
-    ("regex", "(", INVALID),
-    ("regex", "[b-a]", INVALID),
-    ("regex", "a{2,1}", INVALID),
-    ("regex", "*a", INVALID),
-    ("regex", "(?P<n", INVALID),
-    ("regex", "a(?=b)", UNSUPPORTED),
-    ("regex", "(?<!a)b", UNSUPPORTED),
-    ("regex", r"(a)\1", UNSUPPORTED),
-    ("regex", r"\bx", UNSUPPORTED),
-    ("regex", "x^y", UNSUPPORTED),
-    ("regex", "a{1,999999999999}", UNSUPPORTED),
-    ("grammar", 'root ::= "a', INVALID),
-    ("grammar", "root ::= (((", INVALID),
-    ("grammar", "root ::= unknown", INVALID),
-    ("grammar", r"root ::= [\d]", UNSUPPORTED),
-    ("regex", r"a\ud800", UNSUPPORTED),
-    ("regex", r"\uD83D\uDE00", UNSUPPORTED),
-    ("grammar", 'start: "a', INVALID),
-    ("grammar", "start: unknown", INVALID),
-    ("grammar", '%llguidance {\nstart: "a"', INVALID),
-    ("grammar", "start: /a(?=b)/", UNSUPPORTED),
-]
-
-
-def tag(schema: Any) -> str:
-    return json.dumps({"structures": [{"begin": "<f>", "schema": schema, "end": "<"}], "triggers": ["<f"]})
-
-
-@pytest.fixture(scope="module")
-def compiler() -> Compiler:
-    words = tokenizers.vocabulary()
-    return Compiler(dict(Backends(words)), words)
-
-
-def fault(compiler: Compiler, job: Job) -> GuidedError | None:
-    try:
-        compiler.run(job)
-    except GuidedError as error:
-        return error
-    return None
-
-
-def refusal(compiler: Compiler, kind: Any, spec: str, *backends: Any) -> GuidedError:
-    more = {"timeout_s": 60, "memory_bytes": 1 << 40}
-    with pytest.raises(GuidedError) as refused:
-        compiler.run(Job(key="k", kind=kind, spec=spec, backends=list(backends), **more))
-    assert len(refused.value.message) < 800
-    return refused.value
-
-
-@pytest.mark.parametrize(
-    ("schema", "code", "path"), SCHEMAS, ids=[json.dumps(case[0])[-60:] for case in SCHEMAS]
+WIDE = {f"k{number}": {"type": "integer"} for number in range(2500)}
+LONG: list[Row] = [
+    Row("json", {"properties": {**MANY, "q": {"pattern": "a)"}}}, "invalid", "$.properties.q.pattern"),
+    Row("json", {"properties": {**MANY, "q": {"properties": MANY | {"r": {"items": {"pattern": r"\B"}}}}}},
+        "unsupported", "$.properties.q.properties.r.items.pattern"),
+    Row("json", {"type": "object", "properties": WIDE}, "unsupported", "$.properties",
+        "require the names that always come"),
+    Row("json", grammars.references_in_a_row(200), "unsupported", "$.$defs.p0"),
+    Row("json", "[" * 3000 + "]" * 3000, "too_large", "$", "too deep"),
+    Row("json", {"type": "integer", "minimum": int("1" * 4300)}),
+    Row("json", '{"minimum": %s}' % ("9" * 5000), "invalid", "$", "out of range"),
+    Row("json", {"type": "string", "pattern": "^a{%s}$" % ("1" * 4301)}, "unsupported", "$"),
+    Row("json", {"type": "string", "pattern": "(" + "z" * 60_000}),
+    Row("json", {"properties": {f"p{number}": {"type": 5} for number in range(9000)}}),
+    Row("json", {"properties": {"x" * 100_000: {"type": "strng"}}}),
+    Row("json", {"type": "y" * 100_000}, "invalid", "$.type"),
+    Row("json", {"$ref": "#/" + "r" * 100_000}, "invalid", "$.$ref"),
+    Row("regex", "[" * 50_000),
+    Row("grammar", "start: a0\n" + "\n".join(f"a{n}: a{n + 1}" for n in range(5000)), "too_large"),
+    Row("structural_tag", {"structures": [{"begin": "<" * 90_000, "schema": {"type": 1}, "end": "e"}],
+                           "triggers": ["<"]}),
+]  # fmt: skip
+LINES = Path(__file__).with_name("refusals.jsonl").read_text().splitlines()
+TABLE = [Row(*json.loads(line)) for line in LINES if not line.startswith("#")]
+ROWS = [*TABLE, *LONG]
+OWN_FAULT = ("invalid", "too_large", "unsupported", "dead_end", "slow")
+# Python's, C++'s and Rust's words, which tell an author nothing.
+OURS_ALONE = re.compile(
+    r"Error\b|has no attribute|Traceback|\bsys\.|NoneType|\bdict\b|\.cc:|\.py\b|(?<!')\bNone\b|SearchRegex"
+    r"|\^ error|digits: 9|Some\(|Unsatisfiable|\(And|anyOf is"
 )
-def test_a_refused_schema_has_a_code_and_names_the_keyword(
-    compiler: Compiler, schema: Any, code: str, path: str
+
+
+def failure(served: WorkerAndRank, row: Row, named: Any = None) -> Failed | None:
+    """Return a worker's refusal, which is its author's own fault, and says so in words for its author."""
+    job = served.job(row.kind, row.grammar, *([named] if named else ()), named=named)
+    outcome = worker._outcome(served.compiler, job, lambda _done: None)
+    if not isinstance(outcome, Failed):
+        return None
+    assert outcome.code.removeprefix("grammar_") in OWN_FAULT, outcome
+    assert outcome.message.strip()
+    assert not OURS_ALONE.search(outcome.message), outcome.message
+    assert len(outcome.message) <= 800
+    assert len(outcome.path or "") <= 300
+    assert "\n" not in (outcome.path or "")
+    return outcome
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: json.dumps(row[:2])[:70])
+def test_a_refusal_has_a_code_a_path_and_words_for_its_author(served: WorkerAndRank, row: Row) -> None:
+    told = failure(served, row, row.named)
+    if row.code is None:
+        return
+    assert told is not None
+    assert (told.code, told.path) == (f"grammar_{row.code}", row.path), told.message
+    assert row.words in told.message
+    assert told.message.startswith("" if row.path in {None, "$"} else f"{row.path}: ")
+
+
+@pytest.mark.parametrize("named", NAMES.values())
+@pytest.mark.parametrize("row", TABLE, ids=lambda row: json.dumps(row[:2])[:70])
+def test_no_library_alone_calls_a_valid_text_broken_or_a_broken_one_unsupported(
+    served: WorkerAndRank, row: Row, named: Any
 ) -> None:
-    error = refusal(compiler, "json", json.dumps(schema), "xgrammar", "guidance")
-
-    assert (error.code, error.path) == (code, path), error.message
-    assert error.message.startswith(f"{path}: ")
-
-
-@pytest.mark.parametrize("backend", ["xgrammar", "guidance"])
-def test_no_library_alone_calls_a_valid_schema_broken_or_a_broken_one_unsupported(
-    compiler: Compiler, backend: Any
-) -> None:
-    more = {"timeout_s": 60, "memory_bytes": 1 << 40}
-    for schema, code, _ in SCHEMAS:
-        job = Job(key="k", kind="json", spec=json.dumps(schema), backends=[backend], **more)
-        if (error := fault(compiler, job)) is not None:
-            assert (error.code == INVALID) == (code == INVALID), (schema, error.message)
-            assert error.path not in {None, "$"}, (schema, error.message)
+    alone = failure(served, row, named)
+    if row.code is not None and alone is not None and row.kind in {"json", "regex"}:
+        assert (alone.code == "grammar_invalid") == (row.code == "invalid"), alone
 
 
 def test_what_jsonschema_calls_broken_is() -> None:
-    for schema, code, _ in SCHEMAS:
-        if not jsonschema.Draft202012Validator(jsonschema.Draft202012Validator.META_SCHEMA).is_valid(schema):
-            assert code == INVALID
+    for row in ROWS:
+        # What keywords of an unknown dialect are worth nobody says.
+        if row.kind == "json" and row.code in {"unsupported", "dead_end"} and row.path != "$.$schema":
+            judge = jsonschema.validators.validator_for(row.grammar, jsonschema.Draft202012Validator)
+            assert judge(judge.META_SCHEMA).is_valid(row.grammar), row
 
 
-@pytest.mark.parametrize(("kind", "spec", "code"), OTHERS)
-def test_a_refused_text_has_a_code(compiler: Compiler, kind: str, spec: str, code: str) -> None:
-    error = refusal(compiler, kind, spec, "xgrammar", "guidance")
-    assert (error.code, error.path) == (code, None), error.message
+@pytest.mark.parametrize("row", [row for row in ROWS if row.kind == "json" and row.path][::9])
+def test_in_a_tag_the_path_is_the_tags(served: WorkerAndRank, row: Row) -> None:
+    tag = {"structures": [{"begin": "<f>", "schema": row.grammar, "end": "<"}], "triggers": ["<f"]}
+    told = failure(served, Row("structural_tag", tag))
+    assert told is not None
+    assert (told.path or "").startswith("$.structures[0].schema"), told
+    assert (told.code == "grammar_invalid") == (row.code == "invalid")
 
 
-@pytest.mark.parametrize(("schema", "code", "path"), SCHEMAS[::7])
-def test_in_a_tag_the_path_is_the_tags(compiler: Compiler, schema: Any, code: str, path: str) -> None:
-    error = refusal(compiler, "structural_tag", tag(schema), "xgrammar")
-    assert error.path is not None
-    assert error.path.startswith("$.structures[0].schema.")
-    assert (error.code != INVALID) == (code != INVALID), (path, error.message)
+def test_a_hundred_references_in_a_row_are_served(served: WorkerAndRank) -> None:
+    assert served.refusal("json", grammars.references_in_a_row(100)) is None
 
 
-OPEN_MAPS = (
-    {"additionalProperties": {"type": "integer"}},
-    {"patternProperties": {"^a$": {"type": "integer"}}, "additionalProperties": False},
+@pytest.mark.parametrize("backend", NAMES.values())
+@pytest.mark.parametrize(
+    "names",
+    [
+        {"additionalProperties": {"type": "integer"}},
+        {"patternProperties": {"^a$": {"type": "integer"}}, "additionalProperties": False},
+    ],
 )
-
-
-@pytest.mark.parametrize("backend", ["xgrammar", "guidance"])
-@pytest.mark.parametrize("names", OPEN_MAPS, ids=["additionalProperties", "patternProperties"])
 def test_each_library_counts_a_name_that_comes_twice_twice(
-    compiler: Compiler, backend: Any, names: Any
+    served: WorkerAndRank, backend: Any, names: Any
 ) -> None:
     """So over open maps minProperties above 1 is refused; this test tells when a library no longer does."""
     schema = {"type": "object", "minProperties": 2, **names}
-    twice = b'{"a":1,"a":2}'
-    words = tokenizers.vocabulary()
-    matcher = Backends(words)[backend].compile("json", json.dumps(schema)).matcher()
+    matcher = served.backends[backend].compile("json", json.dumps(schema)).matcher()
 
-    assert matcher.accept([words.tokens.index(bytes([byte])) for byte in twice])
-    assert matcher.accept([tokenizers.EOS])
-    assert not jsonschema.Draft202012Validator(schema).is_valid(json.loads(twice))
-    error = refusal(compiler, "json", json.dumps(schema), backend)
-    assert (error.code, error.path) == (UNSUPPORTED, "$.minProperties")
-
-
-DIGITS = {"type": "regex", "pattern": "[0-9]+"}
-DIGITS_TAG = {"type": "tag", "begin": "<a>", "content": DIGITS, "end": "</a>"}
-
-
-@pytest.mark.parametrize(
-    ("form", "path"),
-    [
-        ({"type": "nope"}, "$.format"),
-        (5, "$.format"),
-        (
-            {"type": "sequence", "elements": [DIGITS, {"type": "regex", "pattern": "["}]},
-            "$.format",
-        ),
-        ({"type": "triggered_tags", "triggers": [], "tags": [DIGITS_TAG]}, "$.format"),
-        (
-            {
-                "type": "triggered_tags",
-                "triggers": ["<a"],
-                "tags": [DIGITS_TAG, {**DIGITS_TAG, "begin": "<b"}],
-            },
-            "$.format",
-        ),
-        ({"type": "tags_with_separator", "tags": [DIGITS_TAG]}, "$.format.separator"),
-        ({**DIGITS_TAG, "end": []}, "$.format"),
-        ({**DIGITS_TAG, "content": {"type": "grammar", "grammar": "root ::= x"}}, "$.format"),
-        ({"type": "repeat", "min": -1, "max": 2, "content": DIGITS}, "$.format"),
-        ({"type": "dispatch", "rules": [["a", {"type": "star"}]]}, "$.format.rules[0][1].content"),
-        ({"type": "token", "token": "<nope>"}, "$.format"),
-        ({"type": "json_schema", "json_schema": {}, "style": "nope"}, "$.format.style"),
-    ],
-    ids=json.dumps,
-)
-def test_what_a_library_refuses_of_a_tag_has_a_path(compiler: Compiler, form: Any, path: str) -> None:
-    error = refusal(
-        compiler, "structural_tag", json.dumps({"type": "structural_tag", "format": form}), "xgrammar"
-    )
-    assert (error.code, error.path) == ("grammar_invalid", path)
-
-
-def test_so_has_what_it_refuses_of_the_older_form(compiler: Compiler) -> None:
-    one = {"begin": "<a>", "schema": {}, "end": "x"}
-    tag = {"structures": [one, {**one, "begin": "<b>"}], "triggers": ["<a"]}
-    assert refusal(compiler, "structural_tag", json.dumps(tag), "xgrammar").path == "$"
+    assert matcher.accept([*served.spelled('{"a":1,"a":2}'), EOS])
+    told = served.refusal("json", schema, backend)
+    assert told is not None
+    assert (told.code, told.path) == ("grammar_unsupported", "$.minProperties")

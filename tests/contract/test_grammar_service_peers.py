@@ -151,20 +151,7 @@ async def test_a_killed_service_is_back_and_old_leases_are_harmless(sidecar: Sid
         assert isinstance(await api.prepare("choice", '["before"]'), Prepared)
 
 
-async def test_term_leaves_nothing(tmp_path_factory: pytest.TempPathFactory) -> None:
-    started = Sidecar.start(pod_config(tmp_path_factory.mktemp("sidecar")))
-    try:
-        await until(lambda: len(started.workers()) == 2, 60)
-        family = started.processes()
-    finally:
-        started.stop()
-
-    assert started.process._child.returncode == 0, "it had to be killed"
-    assert not any(exists(pid) for pid in family)
-    assert not started.pod.service_socket.exists()
-
-
-async def test_a_killed_service_is_a_fork_of_a_process_with_one_thread(
+async def test_a_service_that_was_killed_is_a_fork_of_one_thread_and_term_leaves_nothing(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     """One with more could hold a lock in the child for ever, that of its memory allocator for one."""
@@ -175,8 +162,14 @@ async def test_a_killed_service_is_a_fork_of_a_process_with_one_thread(
         kill(first)
         await until(lambda: started.service_pid() not in (None, first), 60)
         assert len(os.listdir(f"/proc/{started.process.pid}/task")) == 1  # noqa: PTH208 - as below
+        await until(lambda: len(started.workers()) == 2, 60)
+        family = started.processes()
     finally:
         started.stop()
+
+    assert started.process._child.returncode == 0, "it had to be killed"
+    assert not any(exists(pid) for pid in family)
+    assert not started.pod.service_socket.exists()
 
 
 async def test_a_killed_supervisor_leaves_nothing(tmp_path_factory: pytest.TempPathFactory) -> None:

@@ -11,9 +11,9 @@ from devtools import tinymodel
 
 from guided_contract import names, status
 from guided_contract.config import CompileConfig, GuidedDecodingConfig
-from guided_contract.wire import Hello, Prepared, Refused
+from guided_contract.wire import Backend, Hello, Prepared, Refused
+from guided_sidecar.grammar.compile import vocabulary
 from guided_sidecar.grammar.pool.worker_process import Template
-from guided_sidecar.grammar.worker_messages import Ready
 from support.engine import pod_config, write_config
 from support.sidecar import Api, Client, Rank, Sidecar, kill, until
 
@@ -49,40 +49,28 @@ def hub(folder: Path, note: Path | None = None) -> Path:
     return folder
 
 
-async def template_of(
-    run_dir: Path, hub_home: Path, monkeypatch: pytest.MonkeyPatch, **fields: object
-) -> Ready:
-    pod = pod_config(run_dir, "org/model", **fields)
-    monkeypatch.setenv(names.ENV_CONFIG, str(write_config(pod)))
-    monkeypatch.setenv("HF_HOME", str(hub_home))
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    template = Template(lambda _worker: None)
-    try:
-        return await template.start(120)
-    finally:
-        await template.stop()
-
-
-@pytest.mark.parametrize(("revision", "commit"), [(PINNED, PINNED), (None, MAIN)])
-async def test_the_tokenizer_is_of_the_revision(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, revision: str | None, commit: str
-) -> None:
-    facts = await template_of(tmp_path, hub(tmp_path / "hf"), monkeypatch, revision=revision)
-
-    assert facts.vocab_size == SIZES[commit]
-
-
 async def test_only_the_code_of_the_pinned_commit_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Were the branch's newest code to run, whoever can push there had our rights."""
     note = tmp_path / "ran"
-    home = hub(tmp_path / "hf", note)
-
-    facts = await template_of(tmp_path, home, monkeypatch, revision=PINNED, trust_remote_code=True)
+    pod = pod_config(tmp_path, "org/model", revision=PINNED, trust_remote_code=True)
+    monkeypatch.setenv(names.ENV_CONFIG, str(write_config(pod)))
+    monkeypatch.setenv("HF_HOME", str(hub(tmp_path / "hf", note)))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    template = Template(lambda _worker: None)
+    try:
+        facts = await template.start(120)
+    finally:
+        await template.stop()
 
     assert facts.vocab_size == SIZES[PINNED]
     assert set(note.read_text().split()) == {PINNED}
+
+
+def fingerprints(run_dir: Path, home: Path, commit: str) -> dict[Backend, str]:
+    snapshot = home / "hub" / "models--org--model" / "snapshots" / commit
+    return vocabulary.load(pod_config(run_dir, snapshot)).fingerprints
 
 
 def page(sidecar: Sidecar) -> status.PodStatus:
@@ -90,13 +78,10 @@ def page(sidecar: Sidecar) -> status.PodStatus:
     return status.decode(httpx.get(url).content)
 
 
-async def test_nothing_guided_is_served_with_two_tokenizers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_nothing_guided_is_served_with_two_tokenizers(tmp_path: Path) -> None:
     """A branch moves on the hub under a running engine, and the sidecar reads it anew."""
     home = hub(tmp_path / "hf")
-    old = await template_of(tmp_path, home, monkeypatch, revision=PINNED)
-    new = await template_of(tmp_path, home, monkeypatch, revision=MAIN)
+    old, new = (fingerprints(tmp_path, home, commit) for commit in (PINNED, MAIN))
     branch = home / "hub" / "models--org--model" / "refs" / "main"
     branch.write_text(PINNED)
     sidecar = Sidecar.start(
@@ -109,7 +94,7 @@ async def test_nothing_guided_is_served_with_two_tokenizers(
             stack.callback(client.close)
             await client.greet(Hello(role=role, pid=1, boot="boot"))  # type: ignore[arg-type]
         api = await stack.enter_async_context(Api.connected(sidecar.pod))
-        async with Rank.connected(sidecar.pod, tokenizer=old.tokenizer):
+        async with Rank.connected(sidecar.pod, tokenizer=old):
             number, prepared = api.begin("choice", '["a", "b"]')
             assert isinstance(await prepared, Prepared)
             api.release(number)
@@ -120,13 +105,13 @@ async def test_nothing_guided_is_served_with_two_tokenizers(
             kill(template)
             await until(lambda: page(sidecar).reason == "TokenizersDiffer", 60)
             assert "rank 0: 8192 tokens, " in page(sidecar).message
-        async with Rank.connected(sidecar.pod, tokenizer=old.tokenizer) as rank:
+        async with Rank.connected(sidecar.pod, tokenizer=old) as rank:
             for spec in ('["a", "b"]', '["c", "d"]'):  # the first is compiled already
                 answer = await api.prepare("choice", spec)
                 assert isinstance(answer, Refused)
                 assert answer.code == "grammar_tokenizers_differ"
                 assert answer.retry_after_s
             assert not rank.loads
-        async with Rank.connected(sidecar.pod, tokenizer=new.tokenizer) as rank:
+        async with Rank.connected(sidecar.pod, tokenizer=new) as rank:
             assert isinstance(await api.prepare("choice", '["a", "b"]'), Prepared)
             assert len(rank.loads) == 1

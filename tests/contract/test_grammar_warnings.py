@@ -1,67 +1,41 @@
 """A compile during which a library says that it ignores something is a refusal, not a line in a log."""
 
-import json
 import os
 import warnings
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
 from guided_contract.errors import GuidedError
-from guided_grammar.registry import Backends
 from guided_sidecar.grammar.compile import heard, library_texts
-from guided_sidecar.grammar.compile.compilation import Compiler
-from guided_sidecar.grammar.worker_messages import Done, Job
-from support import tokenizers
+from support.worker_and_rank import WorkerAndRank
 
 
-@pytest.fixture(scope="module")
-def words() -> Any:
-    return tokenizers.vocabulary()
-
-
-@pytest.fixture
-def backends(words: Any) -> dict[Any, Any]:
-    return dict(Backends(words))
-
-
-@pytest.fixture
-def compiler(words: Any, backends: dict[Any, Any]) -> Compiler:
-    return Compiler(backends, words)
-
-
-def run(compiler: Compiler, kind: Any, spec: Any, backends: list[Any], **fields: Any) -> Done:
-    text = spec if isinstance(spec, str) else json.dumps(spec)
-    more = {"timeout_s": 60, "memory_bytes": 1 << 40, **fields}
-    return compiler.run(Job(key="k", kind=kind, spec=text, backends=backends, **more))
-
-
-def test_the_other_library_serves_what_xgrammar_says_that_it_ignores(compiler: Compiler) -> None:
-    with pytest.raises(GuidedError) as refusal:
-        run(compiler, "regex", r"a\_b", ["xgrammar"])
-    assert (refusal.value.code, refusal.value.path) == ("grammar_unsupported", None)
-    assert len(refusal.value.message) < 500
-    assert run(compiler, "regex", r"a\_b", ["xgrammar", "guidance"]).backend == "guidance"
+def test_the_other_library_serves_what_xgrammar_says_that_it_ignores(served: WorkerAndRank) -> None:
+    refusal = served.refusal("regex", r"a\_b", "xgrammar")
+    assert refusal is not None
+    assert (refusal.code, refusal.path) == ("grammar_unsupported", None)
+    assert len(refusal.message) < 500
+    assert served.compiled("regex", r"a\_b").backend == "guidance"
 
 
 def test_xgrammars_warning_is_heard_where_no_rule_knows_it(
-    compiler: Compiler, monkeypatch: pytest.MonkeyPatch
+    served: WorkerAndRank, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The words themselves, of C++, on the descriptor; and nothing of them stays there."""
     monkeypatch.setattr(library_texts, "_meant", lambda *_: {"type": "string", "pattern": "^a(?=b)"})
     before = os.fstat(2).st_size
     with pytest.raises(GuidedError, match="Lookahead assertion is not supported and is ignored") as refusal:
-        run(compiler, "json", {"type": "string", "pattern": "^a$"}, ["xgrammar"])
+        served.compiled("json", {"type": "string", "pattern": "^a$"}, "xgrammar")
     assert refusal.value.code == "grammar_unsupported"
     assert os.fstat(2).st_size == before
 
 
-def test_llguidances_warning_is_heard(compiler: Compiler, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_llguidances_warning_is_heard(served: WorkerAndRank, monkeypatch: pytest.MonkeyPatch) -> None:
     lenient = {"x-guidance": {"lenient": True}, "type": "array", "contains": {}}
     monkeypatch.setattr(library_texts, "_meant", lambda *_: lenient)
     with pytest.raises(GuidedError, match="contains") as refusal:
-        run(compiler, "json", {"type": "array"}, ["guidance"])
+        served.compiled("json", {"type": "array"}, "guidance")
     assert refusal.value.code == "grammar_unsupported"
 
 

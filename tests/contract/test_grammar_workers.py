@@ -84,16 +84,6 @@ class TestPatient:
             assert before - workers(), "the worker whose memory ran out still serves"
             assert shared.lost() == {"memory": 1}
 
-    async def test_references_in_a_row_are_followed_so_far(self, shared: Shared) -> None:
-        """No library sees them, which would follow each by calling itself."""
-        async with Rank.connected(shared.pod), Api.connected(shared.pod) as api:
-            served = await api.prepare("json", json.dumps(grammars.references_in_a_row(100)))
-            assert isinstance(served, Prepared), served
-            refused = await api.prepare("json", json.dumps(grammars.references_in_a_row(200)))
-            assert isinstance(refused, Refused)
-            assert (refused.code, refused.path) == ("grammar_unsupported", "$.$defs.p0"), refused.message
-            assert not shared.lost()
-
     async def test_a_worker_is_replaced_after_so_many_jobs(self, shared: Shared) -> None:
         async with Rank.connected(shared.pod), Api.connected(shared.pod) as api:
             before = workers()

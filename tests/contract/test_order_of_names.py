@@ -6,7 +6,6 @@ from typing import Any
 
 import jsonschema
 import pytest
-from devtools import tinymodel
 
 from support.compositions.libraries import LIBRARIES, Compilers
 
@@ -23,11 +22,6 @@ BY_GUIDANCE: list[dict[str, Any]] = [
     {"required": ["b"], "additionalProperties": True, "allOf": [OPEN]},
 ]
 TRIED = [*itertools.product(SCHEMAS, LIBRARIES), *((schema, "guidance") for schema in BY_GUIDANCE)]
-
-
-@pytest.fixture(scope="module")
-def compilers() -> Compilers:
-    return Compilers(tinymodel.models() / "tiny")
 
 
 @pytest.mark.parametrize(("schema", "library"), TRIED, ids=lambda one: json.dumps(one)[:90])

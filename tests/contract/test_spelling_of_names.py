@@ -6,7 +6,6 @@ from typing import Any
 
 import jsonschema
 import pytest
-from devtools import tinymodel
 
 from guided_contract.errors import GuidedError
 from support.compositions.libraries import LIBRARIES, Compilers
@@ -65,11 +64,6 @@ NAMES = ["d", "\\u0064", "e", "\\u0065", "q", "x-a", "x\\u002da"]
 NAMES += ["é", "\\u00e9", "è", "日本", "日\\u672c", "日", "\x7f", "\\u007f"]
 NAMES += ['d"', 'd\\"', "d\\u0022", "d\\\\", "d\\u005c", "d\n", "d\\n", "d\\u000a"]
 VALUES = ["1", '"x"', "null", '{"d": "x"}', '{"\\u0064": "x"}']
-
-
-@pytest.fixture(scope="module")
-def compilers() -> Compilers:
-    return Compilers(tinymodel.models() / "tiny")
 
 
 def _texts() -> list[str]:

@@ -4,7 +4,6 @@ import json
 import random
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import jsonschema
@@ -12,17 +11,12 @@ import pytest
 from jsonschema import validators
 from jsonschema.exceptions import ValidationError
 
-from guided_contract.config import PodConfig
 from guided_contract.errors import GuidedError
-from guided_contract.wire import Load
-from guided_engine.compat import tools
-from guided_engine.ranks.loaded_grammars import LoadedGrammars
 from guided_grammar.registry import Backends
-from guided_sidecar.grammar.compile.compilation import Compiler
-from guided_sidecar.grammar.worker_messages import Job
+from guided_sidecar.grammar.prepare.jobs import load_of
 from support import calls
 from support.calls import BY_GUIDANCE, BY_XGRAMMAR, IN_ELEMENTS, Drawing
-from support.tokenizers import EOS
+from support.worker_and_rank import EOS, WorkerAndRank
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # vLLM's own imports warn
 PATTERNS = (
@@ -32,25 +26,12 @@ PATTERNS = (
     *(r"^\d{4}-\d{2}-\d{2}$", "^[a-f0-9]{40}$", r"^v\d+\.\d+\.\d+$", "^#[0-9a-fA-F]{6}$", r"^\+?\d{7,15}$"),
     *("^[A-Za-z_][A-Za-z0-9_]*$", "^(low|medium|high)$", r"^\$\d+(\.\d{2})?$", "^x", r"^[A-Z]{3}-\d+$"),
 )
+FORMATS = ("date-time", "date", "time", "duration", "uri", "hostname", "ipv4", "ipv6", "uuid", "email")
 STRING: dict[str, Any] = {"type": "string"}
 INTEGER: dict[str, Any] = {"type": "integer"}
 PART = {"type": "object", "properties": {"a": INTEGER}, "required": ["a"], "additionalProperties": False}
 TYPES: tuple[Any, ...] = (
-    *(
-        {"type": "string", "format": name}
-        for name in (
-            "date-time",
-            "date",
-            "time",
-            "duration",
-            "uri",
-            "hostname",
-            "ipv4",
-            "ipv6",
-            "uuid",
-            "email",
-        )
-    ),
+    *({"type": "string", "format": name} for name in FORMATS),
     *(STRING, INTEGER, {"type": "number"}, {"type": "boolean"}, {"type": "null"}, {"const": 0.1}),
     {"type": "integer", "multipleOf": 5},
     {"type": "number", "exclusiveMinimum": 0, "maximum": 100},
@@ -67,31 +48,20 @@ TYPES: tuple[Any, ...] = (
 )
 
 
-class Server:
-    """Compiles as a worker does, and walks as a rank does."""
+class Server(WorkerAndRank):
+    """Of a tokenizer that has the tokens of a tag, with what draws calls."""
 
     def __init__(self, tag: Any) -> None:
         tokenizer, words = calls.vocabulary_of(tag)
-        self._backends = Backends(words)
-        self._compiler = Compiler(self._backends, words)
-        self._ranks = LoadedGrammars(self._backends)
+        super().__init__(words)
         tokens = [b"" if text.startswith(b"\xff") else text for text in words.tokens]
-        self.drawing = Drawing(self._ranks, tokens, tokenizer)
+        self.drawing = Drawing(self.ranks, tokens, tokenizer)
 
     def served(self, kind: Any, value: Any) -> tuple[str, str]:
         """Return the library that serves a grammar, and the grammar's key."""
-        job = Job(
-            key=f"{abs(hash(json.dumps(value))):064x}",
-            kind=kind,
-            spec=json.dumps(value),
-            backends=["xgrammar", "guidance"],
-            timeout_s=60,
-            memory_bytes=1 << 40,
-            is_proven=False,
-        )
-        done = self._compiler.run(job)
-        taken = {name: getattr(done, name) for name in ("backend", "spec", "positions")}
-        assert not self._ranks.load(Load(key=job.key, **taken)).error
+        job = self.job(kind, value, is_proven=False)
+        done = self.compiler.run(job)
+        assert not self.ranks.load(load_of(job.key, done)).error
         return done.backend, job.key
 
 
@@ -144,7 +114,7 @@ def test_a_tool_takes_what_a_response_format_takes(hermes: Server, schema: Any) 
         assert all(map(judge.is_valid, read)), text
 
 
-@pytest.mark.usefixtures("patched")
+@pytest.mark.usefixtures("patched_tools")
 def test_a_call_is_an_object_where_its_parameters_have_other_branches(hermes: Server) -> None:
     parameters = {"anyOf": [_with(INTEGER), STRING]}
     _, key = hermes.served("structural_tag", calls.tag_of("hermes", calls.request(parameters)))
@@ -203,7 +173,7 @@ def qwen() -> Server:
     [*map(_bounded, (*PATTERNS, *WRITTEN_OTHERWISE)), *TYPES, *REFERENCES],
     ids=json.dumps,
 )
-@pytest.mark.usefixtures("patched")
+@pytest.mark.usefixtures("patched_tools")
 def test_an_element_holds_what_is_read_back(qwen: Server, schema: Any) -> None:
     parameters = {**_with(schema), "$defs": {"part": PART}}
     asked = calls.request(parameters)
@@ -228,6 +198,8 @@ PARAMETERS = {
         "when": {"type": "string", "format": "date"},
         "n": INTEGER,
         "s": {"type": "string", "maxLength": 8, "pattern": "^[a-z ]*$"},
+        "q": {"type": "string", "maxLength": 4},
+        "t": {"type": "array", "items": {"type": "string", "minLength": 2, "maxLength": 3}},
     },
     "required": ["when"],
     "additionalProperties": False,
@@ -318,25 +290,14 @@ def test_other_forms_of_calls_are_xgrammars(model: str) -> None:
     assert re.search(r"json_schema\.properties\.v\.format$", refused.value.path or "")
 
 
-def test_the_table_of_routes_md_has_each_parser_with_a_structural_tag() -> None:
+def test_each_parser_with_a_structural_tag_is_known() -> None:
+    """A later vLLM may have another: docs/routes.md says what becomes of its calls."""
     from vllm.tool_parsers.abstract_tool_parser import ToolParserManager
 
-    page = (Path(__file__).parents[2] / "docs" / "routes.md").read_text()
-    in_json = {model: names for model, names in BY_GUIDANCE.items() if model not in IN_ELEMENTS}
-    rows = (("llguidance", in_json), ("llguidance, else xgrammar", IN_ELEMENTS), ("xgrammar", BY_XGRAMMAR))
-    for library, models in rows:
-        (row,) = re.findall(rf"^\|[^|]*\| {library} \|(.*)\|$", page, re.MULTILINE)
-        assert sorted(re.findall(r"`(\w+)`", row)) == sorted(
-            name for names in models.values() for name in names
-        )
-    tagged = {
-        name
-        for name in ToolParserManager.lazy_parsers
-        if ToolParserManager.get_tool_parser(name).structural_tag_model is not None
-    }
-    assert tagged == {
-        name for models in (BY_GUIDANCE, BY_XGRAMMAR) for names in models.values() for name in names
-    }
+    known = {name for models in (BY_GUIDANCE, BY_XGRAMMAR) for names in models.values() for name in names}
+    for name in ToolParserManager.lazy_parsers:
+        is_tagged = ToolParserManager.get_tool_parser(name).structural_tag_model is not None
+        assert is_tagged == (name in known), name
 
 
 ANSWER = {
@@ -344,25 +305,6 @@ ANSWER = {
     "properties": {"answer": {"type": "string", "format": "date"}},
     "required": ["answer"],
 }
-
-
-@pytest.fixture
-def patched(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Apply our changes for one test."""
-    from vllm.parser import abstract_parser
-    from vllm.parser.engine import parser_engine
-    from vllm.tool_parsers import structural_tag_registry, utils
-
-    for module, name in (
-        (structural_tag_registry, "resolve_tool_strictness"),
-        (utils, "_params_or_empty_object"),
-        (abstract_parser.DelegatingParser, "_apply_structural_tag"),
-        (parser_engine, "find_tool_properties"),
-    ):
-        monkeypatch.setattr(module, name, getattr(module, name))  # restored afterwards
-    monkeypatch.setattr(abstract_parser, "_xgrammar_supports", lambda _: True)  # as validators.py does
-    for entry in tools.ENTRIES:
-        entry.apply(PodConfig(name="t", model="m", tokenizer="m", served_name="m", run_dir="/nowhere"))
 
 
 def _adjusted(parser: str | None, tokenizer: Any, **fields: Any) -> Any:
@@ -389,7 +331,7 @@ def _adjusted(parser: str | None, tokenizer: Any, **fields: Any) -> Any:
 @pytest.mark.parametrize(
     ("parser", "library"), [("hermes", "guidance"), ("llama3_json", "xgrammar"), ("kimi_k2", "guidance")]
 )
-@pytest.mark.usefixtures("patched")
+@pytest.mark.usefixtures("patched_tools")
 def test_a_call_or_an_answer_that_fits(parser: str, library: str, fields: Any) -> None:
     """To llguidance a call of llama's begins as an answer does; xgrammar follows both, and has no dates."""
     (model,) = (model for model, parsers in BY_GUIDANCE.items() if parser in parsers)
@@ -416,7 +358,7 @@ def test_a_call_or_an_answer_that_fits(parser: str, library: str, fields: Any) -
         assert not fields or all(map(_judge(_with(INTEGER)).is_valid, read))
 
 
-@pytest.mark.usefixtures("patched")
+@pytest.mark.usefixtures("patched_tools")
 def test_a_parser_without_tags_refuses_both_together() -> None:
     from guided_engine.compat import refusals
 

@@ -4,32 +4,22 @@ The judge is Python's own reading of a text: where its strings are, and how long
 """
 
 import functools
-import hashlib
 import itertools
 import json
 import os
 import random
 import re
-from collections.abc import Callable, Iterator
 from typing import Any
 
-import numpy as np
 import pytest
 
+from guided_contract.backends import NAMES
 from guided_contract.choices import BOUND, MOST
-from guided_engine.ranks.loaded_grammars import LoadedGrammars
-from guided_grammar.backend import Threads
-from guided_grammar.masks import words as mask_words
 from guided_grammar.matching import Matcher
-from guided_grammar.registry import Backends
-from guided_sidecar.grammar.compile.compilation import Compiler
-from guided_sidecar.grammar.prepare.jobs import load_of
-from guided_sidecar.grammar.worker_messages import Job
-from support import tokenizers
+from support.worker_and_rank import EOS, WorkerAndRank
 
 SEED = int(os.environ.get("SEED") or 0)
-TEXTS = 25  # of each schema
-LIBRARIES = ("xgrammar", "guidance")
+TEXTS = 15  # of each schema
 STRING, ANY = {"type": "string"}, {"x-any": True}
 OPEN = {"type": "object", "additionalProperties": STRING}
 TREE = {
@@ -65,54 +55,30 @@ CASES: dict[str, tuple[Any, Any]] = {
 }
 
 
-class Rank:
-    """A worker that compiles, and a rank that loads what it makes."""
-
-    def __init__(self) -> None:
-        self.words = tokenizers.vocabulary()
-        self.tokens: list[bytes] = self.words.tokens
-        backends = Backends(self.words, Threads(compile=2))
-        self._compiler = Compiler(backends, self.words)
-        self._loaded_grammars = LoadedGrammars(backends)
-        self.loaded = functools.cache(self._loaded)
-        self._beginning: dict[int, list[int]] = {}
-        for token, text in enumerate(self.tokens):
-            if text and token not in (tokenizers.BOS, tokenizers.EOS):
-                self._beginning.setdefault(text[0], []).append(token)
-
-    def _loaded(self, backend: str, whitespace: Any, kind: Any, spec: str) -> Callable[[], Matcher]:
-        most = MOST[whitespace]
-        key = hashlib.sha256(f"{backend}{whitespace}{spec}".encode()).hexdigest()
-        names: Any = [backend]
-        job = Job(
-            key=key, kind=kind, spec=spec, backends=names, whitespace=most, timeout_s=60, memory_bytes=1 << 40
-        )
-        done = self._compiler.run(job)
-        assert not self._loaded_grammars.load(load_of(key, done)).error
-        return lambda: self._loaded_grammars.matcher(key, [tokenizers.EOS])
-
-    def drawn_tokens(self, text: bytes, chance: random.Random) -> list[int]:
-        """Return a text in tokens that are drawn from those that fit."""
-        tokens, at = [], 0
-        while at < len(text):
-            tokens.append(chance.choice(self.fitting(text, at)))
-            at += len(self.tokens[tokens[-1]])
-        return tokens
-
-    def fitting(self, text: bytes, at: int) -> list[int]:
-        """Return the tokens with which a text may go on."""
-        return [token for token in self._beginning[text[at]] if text.startswith(self.tokens[token], at)]
+@functools.cache
+def beginning(served: WorkerAndRank, byte: int) -> list[int]:
+    """Return the tokens of text that begin with a byte."""
+    return [token for token, text in enumerate(served.tokens) if text[:1] == bytes([byte]) and token > EOS]
 
 
-@pytest.fixture(scope="module")
-def rank() -> Rank:
-    return Rank()
+def fitting(served: WorkerAndRank, text: bytes) -> list[int]:
+    """Return the tokens with which a text may begin."""
+    return [token for token in beginning(served, text[0]) if text.startswith(served.tokens[token])]
+
+
+def drawn_tokens(served: WorkerAndRank, text: bytes, chance: random.Random) -> list[int]:
+    """Return a text in tokens that are drawn from those that fit."""
+    tokens: list[int] = []
+    while text:
+        tokens.append(chance.choice(fitting(served, text)))
+        text = text.removeprefix(served.tokens[tokens[-1]])
+    return tokens
 
 
 def spaced(value: Any, most: int, chance: random.Random) -> str:
     """Return an instance with white space between its tokens, now and then one more than `most`."""
     likely = [length for length in (0, 0, 1, 2, most - 1, most) if 0 <= length <= most]
-    runs: Iterator[str] = (
+    runs = (
         "".join(chance.choices(" \t\n\r", k=max(0, chance.choice((*likely * 9, most + 1, most * 2 + 1)))))
         for _ in itertools.count()
     )
@@ -131,37 +97,35 @@ def longest_run(text: str) -> int:
     return max(map(len, re.findall(r"[ \t\n\r]+", outside)), default=0)
 
 
-def accepts(matcher: Matcher, tokens: list[int], width: int) -> bool:
+def accepts(served: WorkerAndRank, matcher: Matcher, tokens: list[int]) -> bool:
     """Return whether a text is taken; a mask never allows what is not.
 
     It may allow less: where one text alone can follow, llguidance's has one way of writing it in tokens.
     """
-    row: Any = np.empty((1, mask_words(width)), dtype=np.int32)
     for token in tokens:
-        matcher.fill(row, 0)
         is_valid = matcher.valid_prefix([token]) == 1
-        assert is_valid or not row[0, token >> 5] >> (token & 31) & 1
+        assert is_valid or not served.allowed(matcher)[token]
         if not is_valid:
             return False
         assert matcher.accept([token])
-    return matcher.accept([tokenizers.EOS]) and matcher.is_terminated()
+    return matcher.accept([EOS]) and matcher.is_terminated()
 
 
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("whitespace", MOST)
-def test_both_libraries_take_the_same_white_space(rank: Rank, whitespace: Any, name: str) -> None:
+def test_both_libraries_take_the_same_white_space(served: WorkerAndRank, whitespace: Any, name: str) -> None:
     schema, value = CASES[name]
     spec = json.dumps(schema).replace(json.dumps(ANY), "{}")
     most = MOST[whitespace]
     chance = random.Random(f"{SEED}{whitespace}{name}")
+    made = [served.matchers("json", spec, backend, whitespace=most) for backend in NAMES.values()]
     taken = 0
     for _ in range(TEXTS):
         text = spaced(value, BOUND if most is None else most, chance)
         expected = most is None or longest_run(text) <= most
-        tokens = rank.drawn_tokens(text.encode(), chance)
-        for library in LIBRARIES:
-            matcher = rank.loaded(library, whitespace, "json", spec)()
-            assert accepts(matcher, tokens, rank.words.vocab_size) == expected, (SEED, library, text)
+        tokens = drawn_tokens(served, text.encode(), chance)
+        for matcher in made:
+            assert accepts(served, matcher(), tokens) == expected, (SEED, text)
         taken += expected
     assert taken > 0
     assert taken < TEXTS or most is None or name == "nothing within"
@@ -187,18 +151,16 @@ NEW = {
 }
 
 
-def takes(rank: Rank, matcher: Matcher, text: bytes, chance: random.Random) -> bool:
+def takes(served: WorkerAndRank, matcher: Matcher, text: bytes, chance: random.Random) -> bool:
     """Return whether a text can be written in tokens that the masks allow, drawn among those that fit."""
-    row: Any = np.empty((1, mask_words(rank.words.vocab_size)), dtype=np.int32)
-    at = 0
-    while at < len(text):
-        matcher.fill(row, 0)
-        fits = [token for token in rank.fitting(text, at) if row[0, token >> 5] >> (token & 31) & 1]
+    while text:
+        allowed = served.allowed(matcher)
+        fits = [token for token in fitting(served, text) if allowed[token]]
         if not fits:
             return False
         token = chance.choice(fits)
         assert matcher.accept([token])
-        at += len(rank.tokens[token])
+        text = text.removeprefix(served.tokens[token])
     return True
 
 
@@ -208,10 +170,13 @@ def takes(rank: Rank, matcher: Matcher, text: bytes, chance: random.Random) -> b
     [("xgrammar", OLD, "<a>"), ("guidance", OLD, "<a>"), ("xgrammar", NEW, BEGIN)],
     ids=["xgrammar", "guidance", "xgrammar new form"],
 )
-def test_so_it_is_in_structural_tags(rank: Rank, library: str, tag: Any, begin: str, whitespace: Any) -> None:
+def test_so_it_is_in_structural_tags(
+    served: WorkerAndRank, library: Any, tag: Any, begin: str, whitespace: Any
+) -> None:
     """There Compact is as Flexible, and llguidance has blanks alone. Free text and a tag's own stay."""
     spec = json.dumps(tag).replace(json.dumps(ANY), "{}")
     chance = random.Random(f"{SEED}{library}{begin}{whitespace}")
+    matchers = served.matchers("structural_tag", spec, library, whitespace=MOST[whitespace])
     taken = 0
     for _ in range(TEXTS):
         inner = spaced(VALUE, BOUND, chance)
@@ -220,8 +185,7 @@ def test_so_it_is_in_structural_tags(rank: Rank, library: str, tag: Any, begin: 
         is_short = whitespace == "Unbounded" or longest_run(inner) <= BOUND
         expected = is_short and (library != "guidance" or re.search(r"[\t\n\r]", inner) is None)
         text = f"free{' ' * BOUND * 2} {begin}{inner}</a>{' ' * BOUND * 2}text".encode()
-        matcher = rank.loaded(library, whitespace, "structural_tag", spec)()
-        assert takes(rank, matcher, text, chance) == expected, (SEED, library, text)
+        assert takes(served, matchers(), text, chance) == expected, (SEED, library, text)
         taken += expected
     assert taken > 0
     assert taken < TEXTS or whitespace == "Unbounded"

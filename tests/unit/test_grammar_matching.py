@@ -9,6 +9,7 @@ import pytest
 from guided_contract import backends
 from guided_contract.wire import Kind
 from guided_engine.ranks.bitmasks import fill_batch
+from guided_engine.ranks.loaded_grammars import LoadedGrammars
 from guided_grammar import registry, texts
 from guided_grammar.backend import BackendError, Library, Threads, one_line
 from guided_grammar.counted_text import CountedText
@@ -16,6 +17,10 @@ from guided_grammar.guided_rows import GuidedRows
 from guided_grammar.masks import Bitmask, allows, words
 from guided_grammar.matching import Matcher
 from guided_grammar.registry import Backends
+from guided_sidecar.grammar.compile.compilation import Compiler
+from guided_sidecar.grammar.compile.vocabulary import Vocabulary
+from guided_sidecar.grammar.prepare.jobs import load_of
+from guided_sidecar.grammar.worker_messages import Job
 from support.fake_backend import FakeLibrary, FakeTokenizer
 
 TOKENS = [b"", b"a", b"b", b"ab", b"c", *[b""] * 30, b"<end>"]
@@ -150,6 +155,32 @@ class TestRegistry:
                 known["guidance"]
         assert known["xgrammar"].stop_tokens == {END}
         assert opened == ["guidance", "guidance", "xgrammar"]
+
+
+class Forms:
+    """A tokenizer that the fake alone takes."""
+
+    def native(self, name: str) -> Any:
+        if name != "fake":
+            raise BackendError("not this tokenizer")
+        return FakeTokenizer.of(TOKENS, END)
+
+
+def test_a_third_backend_is_a_module_and_a_line_in_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It compiles, proves and loads; the wire's and the CRD's enums are made of the table's names."""
+    entry = backends.Entry("fake", "support.fake_backend", "pluggy")
+    monkeypatch.setitem(backends.NAMES, "Fake", "fake")
+    monkeypatch.setitem(backends._BY_NAME, "fake", entry)
+    words = Vocabulary(len(TOKENS), Forms(), {}, TOKENS)
+    job = Job(key="k", kind="choice", spec='["ab", "abc"]', backends=["fake"], timeout_s=1, memory_bytes=1)
+
+    done = Compiler(Backends(words), words).run(job)
+
+    ranks = LoadedGrammars(Backends(words))
+    assert not ranks.load(load_of("k", done)).error
+    row = rows(1)
+    ranks.matcher("k", None).fill(row, 0)
+    assert allowed(row[0]) == {A, AB}
 
 
 def test_every_library_of_the_table_is_there() -> None:

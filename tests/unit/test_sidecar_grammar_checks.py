@@ -2,7 +2,6 @@
 
 import json
 import time
-from typing import Any
 
 import pytest
 
@@ -25,40 +24,6 @@ def test_schemas_are_found_in_structural_tags_of_both_forms() -> None:
     for tag, path in ((new, "$.format.elements[0].json_schema"), (old, "$.structures[0].schema")):
         changed = subschemas.with_each_of_tag(tag, lambda way, found: [str(way), found])
         assert json.dumps(changed) == json.dumps(tag).replace(json.dumps(inner), json.dumps([path, inner]))
-
-
-@pytest.mark.parametrize(
-    ("text", "path", "words"),
-    [
-        (
-            {"properties": {"a": {"type": "strng"}}},
-            "$.properties.a.type",
-            '"strng" is not a JSON type; those are array',
-        ),
-        ({"type": ["string", "nil"]}, "$.type[1]", '"nil"'),
-        ({"minLength": -1}, "$.minLength", "-1 is less than the minimum of 0"),
-        ({"allOf": []}, "$.allOf", "[]"),
-        ({"properties": {"type": "text"}}, "$.properties.type", '"text" is not of type '),
-        ({"$ref": None}, "$.$ref", "null is not of type 'string'"),
-        ({"$defs": {"a": {"title": False}}}, "$.$defs.a.title", "false is not of type 'string'"),
-        ({"$schema": "http://json-schema.org/draft-07/schema#", "items": 1}, "$.items", "1"),
-    ],
-)
-def test_an_invalid_schema_names_the_keyword(text: Any, path: str, words: str) -> None:
-    with pytest.raises(GuidedError) as refusal:
-        schema.check(text)
-
-    assert refusal.value.code == "grammar_invalid"
-    assert refusal.value.path == path
-    assert words in refusal.value.message
-
-
-@pytest.mark.parametrize(
-    "pattern",
-    ["(", "a)", "a(?=b", "[", "[b-a]", "*a", "a|*", "a{2,1}", "\\", "(?P<n", "(?"],
-)
-def test_a_broken_pattern_is_told_from_others(pattern: str) -> None:
-    assert patterns.broken(pattern)
 
 
 @pytest.mark.parametrize(

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from guided_contract.backends import BACKENDS
-from guided_contract.errors import GuidedError
+from guided_contract.errors import ErrorCode, GuidedError
 from guided_grammar.registry import library
 from guided_sidecar.grammar import trust
-from guided_sidecar.grammar.compile import reading, routing
+from guided_sidecar.grammar.compile import blame, heard, reading, routing
 from guided_sidecar.grammar.compile.reading import Grammar
 from guided_sidecar.grammar.schema import limits
 from guided_sidecar.grammar.schema.origins import Form
@@ -184,6 +184,24 @@ def test_a_keyword_is_enforced_or_refused_with_its_path(fields: dict[str, Any], 
     with pytest.raises(GuidedError) as refusal:
         order(asked)
     assert (refusal.value.code, refusal.value.path) == ("grammar_unsupported", able)
+
+
+BRANCHES = [{"type": "object", "properties": {name: True}, "required": [name]} for name in "abc"]
+
+
+@pytest.mark.parametrize(
+    ("schema", "path"),
+    [
+        ({"properties": {name: {} for name in "abc"}}, "$.properties"),
+        ({"items": {"anyOf": BRANCHES}}, "$.items.anyOf"),
+        ({"items": {"oneOf": BRANCHES}}, "$.items.oneOf"),
+    ],
+)
+def test_too_many_alternatives_are_told_by_their_keyword(schema: Any, path: str) -> None:
+    grammar = reading.read("json", schema)
+    told = blame.proven(grammar, ErrorCode.GRAMMAR_UNSUPPORTED, heard.MANY, None)
+    assert told.path == path
+    assert told.message == f"{path}: {heard.MANY}"
 
 
 OTHERS = {"llguidance": "1.7.99", "xgrammar": "0.2.99"}

@@ -99,6 +99,30 @@ async def test_a_template_that_is_killed_is_no_crash_of_the_grammars_that_its_wo
     assert workers.state.last_failure is None
 
 
+async def test_a_grammar_that_crashes_two_workers_is_refused_and_counts_against_nobody(
+    tmp_path: Path,
+) -> None:
+    """Five such schemas once took the grammar service from everybody for minutes."""
+    workers, progress = made(tmp_path), Progress()
+    workers._template = cast("Any", SimpleNamespace(is_gone=False))
+
+    async def dies(*_: object) -> None:
+        raise WorkerDiedError("")
+
+    job = Job(key="a", kind="regex", spec="a", backends=["guidance"], timeout_s=60, memory_bytes=0)
+    compiled = asyncio.create_task(Pool(workers).compile(job, progress))
+    for _ in range(2):
+        worker: Any = Alive()
+        worker.run = dies
+        await workers._add(worker)
+        await settled()
+    with pytest.raises(GuidedError) as refused:
+        await compiled
+    assert refused.value.code == "grammar_compile_crashed"
+    assert workers.state.restarts == {"crashed": 2}
+    assert workers._delay_s() == 0
+
+
 async def test_a_worker_given_back_reaches_the_next_when_the_first_has_just_gone(tmp_path: Path) -> None:
     """Python 3.11's Condition hands a wake-up to one task, and loses it where that one is cancelled."""
     workers = made(tmp_path)

@@ -21,8 +21,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from devtools import tinymodel
-
 from support.compositions import documents
 from support.compositions.attempt import Attempt, Finding, Outcome
 from support.compositions.children import outcome
@@ -37,7 +35,7 @@ def main() -> int:
     counts: Counter[str] = Counter()
     findings: list[Finding] = []
     number = seed - 1
-    attempt = Attempt(Compilers(tinymodel.models() / "tiny"))
+    attempt = Attempt(Compilers())
     for number, work in _drawn(attempt, seed) if folder is None else _of_others(attempt, Path(folder), seed):
         found = outcome(work)
         counts.update(found.counts)

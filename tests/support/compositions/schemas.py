@@ -24,29 +24,12 @@ PATTERNS: Final = (
     *("^a", "b", "c$", "^a$", "", "^$", "^(a|b)$", "a|b", "^a|b$", "^[a-c]+$", "[ab]{2}", "^.$", "^.{1,3}$"),
     *("^(?!a)", "^(?!ab$)a", "^(?!(?:a|b)$)", "^(?=a)..$", "^(?=.*b)[a-c]{2,4}$", "^(?!.*b)", "a(?!b)"),
     *("^[^a]*$", r"^\d+$", r"^\w*$", r"\s", r"^\S+$", r"^\D", r"\bb", r"^a\.b$", r"^\u0061", "^é+$", "😀"),
-    *(
-        r"^\"",
-        r"\\",
-        r"^a\/b",
-        r"^[\w.-]+@\w+$",
-        "^a{2,}$",
-        "^(a|ab)(c|bcd)$",
-        "^(ab)*$",
-        r"^\x61?$",
-        "[^b]$",
-    ),
+    *(r"^\"", r"\\", r"^a\/b", r"^[\w.-]+@\w+$", "^a{2,}$", "^(a|ab)(c|bcd)$", "^(ab)*$"),
+    *(r"^\x61?$", "[^b]$"),
     *(r"^[A-Z]{2}\d{1,3}$", "(?i)^a", "^a?b?c?$", r"^[\]a]$", "^[a\\-c]$", r"^\n", "^(?:a$|b)", "$", "^"),
 )
 _TYPES: Final = (
-    "string",
-    "integer",
-    "number",
-    "boolean",
-    "null",
-    "object",
-    "object",
-    "object",
-    "array",
+    *("string", "integer", "number", "boolean", "null", "object", "object", "object", "array"),
     "array",
 )
 _FORMATS: Final = (
