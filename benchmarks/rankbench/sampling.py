@@ -50,7 +50,6 @@ class ExecuteModelState:
     batch: Batch
     step: int
     tokens: int  # of its forward pass
-    drafts: int  # that the scheduler asks for behind it
     has_prefill: bool
 
 

@@ -8,9 +8,9 @@ import os
 import random
 from typing import Any
 
+import grammar_corpus
 import jsonschema
 import pytest
-from grammarbench import corpus
 
 from guided_contract.errors import GuidedError
 from guided_grammar.json_schema import subschemas
@@ -328,7 +328,7 @@ def test_drawn_schemas_take_nothing_that_they_forbid() -> None:
 
 def test_the_normal_form_has_words_of_its_own() -> None:
     """Rules of what a library does not enforce, and counted bounds, know these alone."""
-    texts = [json.loads(entry.text) for entry in corpus.corpus(None) if entry.kind == "json"]
+    texts = [json.loads(entry.text) for entry in grammar_corpus.corpus() if entry.kind == "json"]
     written = 0
     for text in texts:
         try:

@@ -165,7 +165,7 @@ def expansion() -> Path:
 
 def player() -> Path:
     """Return the folder of `player`, which plays nodes and users in `make bench-operator`."""
-    module = TOOLS.parent / "benchmarks/operatorbench/player"
+    module = TOOLS.parent / "benchmarks/player"
     return cache.built(
         "player",
         [module],
