@@ -17,7 +17,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -33,16 +33,14 @@ from guided_contract import config as pod_config
 from guided_contract import wire
 from guided_contract.config import CompileConfig, GuidedDecodingConfig, PodConfig
 from guided_contract.wire import Kind
-from support import sidecar as sidecars
 from support.engine import pod_config as new_pod
 from support.sidecar import Api, Sidecar
 
-MODES: Final = {"Auto": GuidedDecodingConfig(), "Auto, no proof": GuidedDecodingConfig(proof="Never")}
+OURS: Final = "ours"
 UPSTREAM: Final = "upstream"
 _BOOT: Final = "bench"
+_START_S: Final = 300.0
 _LIMIT_S: Final = 60.0  # of one compile of upstream's; it then counts as having taken those
-_CLIENTS: Final = 24
-_BURST: Final = 100
 _UNIQUE: Final = 100_000
 _AT_ONCE: Final = 32
 _CACHED: Final = 2000  # more than the cache holds: from here on nothing may grow
@@ -76,7 +74,7 @@ async def pod(guided: GuidedDecodingConfig, model: Path) -> AsyncIterator[tuple[
         rank = subprocess.Popen(command)  # noqa: ASYNC220 - nothing waits yet
         try:
             async with Api.connected(config, _BOOT) as api:
-                until = time.monotonic() + sidecars.START_TIMEOUT_S
+                until = time.monotonic() + _START_S
                 while not isinstance(await api.prepare("choice", '["ready"]'), wire.Prepared):
                     if time.monotonic() > until:
                         raise TimeoutError("the sidecar does not become ready")
@@ -126,10 +124,10 @@ async def prepared(api: Api, text: str, kind: Kind = "json") -> tuple[str, float
     return answer.backend, 1e3 * (api.begun_s.pop(number) - start), took_ms
 
 
-async def each(guided: GuidedDecodingConfig, model: Path, entries: Sequence[Entry]) -> Found:
+async def of_ours(model: Path, entries: Sequence[Entry]) -> Found:
     """Prepare one after the other, each twice."""
     found = Found()
-    async with pod(guided, model) as (_, api):
+    async with pod(GuidedDecodingConfig(), model) as (_, api):
         for entry in entries:
             outcome, begun_ms, proven_ms = await prepared(api, entry.text, entry.kind)
             found.outcomes[outcome] += 1
@@ -138,34 +136,6 @@ async def each(guided: GuidedDecodingConfig, model: Path, entries: Sequence[Entr
                 found.proven.append(proven_ms)
                 found.known.append((await prepared(api, entry.text, entry.kind))[2])
     return found
-
-
-async def at_once(api: Api, texts: Iterable[str], clients: int) -> list[float]:
-    """Prepare texts by so many clients, each of which asks when its last is answered; return milliseconds."""
-    left, took = iter(texts), []
-
-    async def ask() -> None:
-        for text in left:
-            outcome, _, proven_ms = await prepared(api, text)
-            if not proven_ms:
-                raise RuntimeError(f"{text} was refused: {outcome}")
-            took.append(proven_ms)
-
-    await asyncio.gather(*(ask() for _ in range(clients)))
-    return took
-
-
-def burst_texts() -> Iterator[str]:
-    """Yield new schemas."""
-    for number in range(_BURST):
-        named = {f"name{number}": {"type": "string"}, "kind": {"enum": ["a", f"b{number}"]}}
-        yield json.dumps({"type": "object", "properties": named})
-
-
-async def burst(model: Path) -> list[float]:
-    """Return the milliseconds of each of 100 new schemas of 24 clients at once."""
-    async with pod(GuidedDecodingConfig(), model) as (_, api):
-        return await at_once(api, burst_texts(), _CLIENTS)
 
 
 def unique_texts() -> Iterator[str]:
@@ -182,11 +152,20 @@ async def growth(count: int) -> tuple[float, float]:
     guided = GuidedDecodingConfig(compile=CompileConfig(workers=4), proof="Never")
     texts = unique_texts()
     async with pod(guided, tinymodel.models() / "tiny") as (sidecar, api):
-        await at_once(api, itertools.islice(texts, _CACHED), _AT_ONCE)
-        before = _memory_mib(sidecar)
-        await at_once(api, itertools.islice(texts, max(0, count - _CACHED)), _AT_ONCE)
-        await asyncio.sleep(1)  # what is released last is evicted
-        return before, _memory_mib(sidecar)
+
+        async def ask(some: Iterator[str]) -> None:
+            for text in some:
+                outcome, _, proven_ms = await prepared(api, text)
+                if not proven_ms:
+                    raise RuntimeError(f"{text} was refused: {outcome}")
+
+        async def ask_together(number: int) -> float:
+            some = itertools.islice(texts, number)
+            await asyncio.gather(*(ask(some) for _ in range(_AT_ONCE)))
+            await asyncio.sleep(1)  # what is released last is evicted
+            return _memory_mib(sidecar)
+
+        return await ask_together(_CACHED), await ask_together(max(0, count - _CACHED))
 
 
 def _memory_mib(sidecar: Sidecar) -> float:
@@ -282,22 +261,18 @@ def percentile(values: Sequence[float], share: float) -> float:
 
 def bars(found: dict[str, Found]) -> Iterator[Bar]:
     """Judge what was measured of one grammar at a time."""
-    for mode, most_ms in (("Auto", 100), ("Auto, no proof", 50)):
-        if mode in found:
-            p99 = percentile(found[mode].proven, 0.99)
-            yield Bar(f"{mode}: cold p99 <= {most_ms} ms on 4 idle cores", f"{p99:.1f} ms", p99 <= most_ms)
-    if "Auto" not in found:
+    if OURS not in found:
         return
-    ours = found["Auto"]
-    known = percentile(ours.known, 0.5)
+    ours = found[OURS]
+    p99, known = percentile(ours.proven, 0.99), percentile(ours.known, 0.5)
+    yield Bar("cold p99 <= 100 ms on 4 idle cores", f"{p99:.1f} ms", p99 <= 100)
     yield Bar("a cached grammar: p50 <= 1 ms", f"{known:.2f} ms", known <= 1)
     if UPSTREAM in found:
-        theirs = found[UPSTREAM]
-        one, other = percentile(ours.proven, 0.99), percentile(theirs.proven, 0.99)
-        yield Bar("cold p99 <= 1/10 of upstream's", f"{one:.0f} ms to {other:.0f} ms", one <= other / 10)
-        one, other = percentile(ours.begun, 0.5), percentile(theirs.begun, 0.5)
+        theirs = percentile(found[UPSTREAM].proven, 0.99)
+        yield Bar("cold p99 <= 1/10 of upstream's", f"{p99:.0f} ms to {theirs:.0f} ms", p99 <= theirs / 10)
+        begun, theirs = percentile(ours.begun, 0.5), percentile(found[UPSTREAM].begun, 0.5)
         asks = "cold p50, until ranks have it, <= 1.5 times upstream's compile"
-        yield Bar(asks, f"{one:.1f} ms to {other:.1f} ms", one <= 1.5 * other)
+        yield Bar(asks, f"{begun:.1f} ms to {theirs:.1f} ms", begun <= 1.5 * theirs)
 
 
 def rows(found: dict[str, Found]) -> Iterator[str]:
@@ -318,13 +293,10 @@ def main() -> int:
     os.environ.setdefault("RUST_LIB_BACKTRACE", "0")  # as our launcher has it; for upstream, too
     model = vocabulary.folder()
     entries = corpus()[:: int(os.environ.get("EVERY") or 1)]
-    wanted = (os.environ.get("MODES") or ";".join([*MODES, UPSTREAM])).split(";")
-    found = {name: asyncio.run(each(MODES[name], model, entries)) for name in wanted if name in MODES}
-    if UPSTREAM in wanted:
-        found[UPSTREAM] = of_upstream(model, entries)
+    ways = {OURS: lambda: asyncio.run(of_ours(model, entries)), UPSTREAM: lambda: of_upstream(model, entries)}
+    wanted = (os.environ.get("MODES") or ";".join(ways)).split(";")
+    found = {name: way() for name, way in ways.items() if name in wanted}
     judged = list(bars(found))
-    p99_s = percentile(asyncio.run(burst(model)), 0.99) / 1e3
-    judged.append(Bar("100 new schemas of 24 clients at once: p99 <= 5 s", f"{p99_s:.2f} s", p99_s <= 5))
     if count := int(os.environ.get("UNIQUE") or _UNIQUE):
         before, after = asyncio.run(growth(count))
         asks = f"{count:,} different schemas: memory grows by at most {_MOST_GROWTH_MIB} MiB"

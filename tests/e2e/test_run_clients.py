@@ -29,7 +29,7 @@ TIMEOUT_S = 300
 def told(thinking_pod: Pod) -> dict[tuple[str, str], dict[str, Any]]:
     """What every call gave, by the libraries' own Python."""
     try:
-        python = venvs.path("clients") / "python"
+        python = venvs.path("clients") / "bin/python"
     except MissingToolError as error:
         unavailable(error)
     done = subprocess.run(
