@@ -156,7 +156,7 @@ cluster: $(SETUP)  ## a one-node Kubernetes in namespaces of its own, with the s
 
 .PHONY: cluster-down
 cluster-down: $(SETUP)  ## end that cluster; nothing of it stays
-	$(PY) -m devtools.cluster down
+	$(PY) -m devtools.cluster
 
 .PHONY: schema-table
 schema-table: $(SETUP)  ## what is enforced of JSON Schema, by us and by each library: docs/json-schema.md (SUITE=JSON-Schema-Test-Suite/tests)

@@ -8,7 +8,6 @@ import asyncio
 import contextlib
 import itertools
 import json
-import math
 import multiprocessing
 import os
 import subprocess
@@ -17,13 +16,15 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final
 
 import commit
+import numpy as np
+import psutil
 import vocabulary
 from devtools import tinymodel
 from grammar_corpus import Entry, corpus
@@ -170,12 +171,11 @@ async def growth(count: int) -> tuple[float, float]:
 
 def _memory_mib(sidecar: Sidecar) -> float:
     """Return what all of the sidecar's processes have in memory, shared pages counted once."""
-    total_kib = 0
+    total = 0
     for pid in sidecar.processes():
-        with contextlib.suppress(OSError):  # a worker that has just gone
-            lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
-            total_kib += sum(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
-    return total_kib / 1024
+        with contextlib.suppress(psutil.NoSuchProcess):  # a worker that has just gone
+            total += psutil.Process(pid).memory_full_info().pss
+    return total / 2**20
 
 
 # --- upstream ---
@@ -254,23 +254,18 @@ def compile_for(asked: Any, model: str) -> None:
 # --- the page ---
 
 
-def percentile(values: Sequence[float], share: float) -> float:
-    """Return the smallest value that so large a share of all does not exceed."""
-    return sorted(values)[max(0, math.ceil(share * len(values)) - 1)]
-
-
 def bars(found: dict[str, Found]) -> Iterator[Bar]:
     """Judge what was measured of one grammar at a time."""
     if OURS not in found:
         return
     ours = found[OURS]
-    p99, known = percentile(ours.proven, 0.99), percentile(ours.known, 0.5)
+    p99, known = np.percentile(ours.proven, 99), np.percentile(ours.known, 50)
     yield Bar("cold p99 <= 100 ms on 4 idle cores", f"{p99:.1f} ms", p99 <= 100)
     yield Bar("a cached grammar: p50 <= 1 ms", f"{known:.2f} ms", known <= 1)
     if UPSTREAM in found:
-        theirs = percentile(found[UPSTREAM].proven, 0.99)
+        theirs = np.percentile(found[UPSTREAM].proven, 99)
         yield Bar("cold p99 <= 1/10 of upstream's", f"{p99:.0f} ms to {theirs:.0f} ms", p99 <= theirs / 10)
-        begun, theirs = percentile(ours.begun, 0.5), percentile(found[UPSTREAM].begun, 0.5)
+        begun, theirs = np.percentile(ours.begun, 50), np.percentile(found[UPSTREAM].begun, 50)
         asks = "cold p50, until ranks have it, <= 1.5 times upstream's compile"
         yield Bar(asks, f"{begun:.1f} ms to {theirs:.1f} ms", begun <= 1.5 * theirs)
 
@@ -281,7 +276,7 @@ def rows(found: dict[str, Found]) -> Iterator[str]:
     yield "|---|---|---|---|---|"
     for mode, one in found.items():
         cells = [
-            " / ".join(f"{percentile(times, share):.3g}" for share in (0.5, 0.95, 0.99) if times)
+            " / ".join(f"{np.percentile(times, share):.3g}" for share in (50, 95, 99) if times)
             for times in (one.begun, one.proven, one.known)
         ]
         answers = ", ".join(f"{count} {outcome}" for outcome, count in one.outcomes.most_common())
@@ -293,7 +288,10 @@ def main() -> int:
     os.environ.setdefault("RUST_LIB_BACKTRACE", "0")  # as our launcher has it; for upstream, too
     model = vocabulary.folder()
     entries = corpus()[:: int(os.environ.get("EVERY") or 1)]
-    ways = {OURS: lambda: asyncio.run(of_ours(model, entries)), UPSTREAM: lambda: of_upstream(model, entries)}
+    ways: dict[str, Callable[[], Found]] = {
+        OURS: lambda: asyncio.run(of_ours(model, entries)),
+        UPSTREAM: lambda: of_upstream(model, entries),
+    }
     wanted = (os.environ.get("MODES") or ";".join(ways)).split(";")
     found = {name: way() for name, way in ways.items() if name in wanted}
     judged = list(bars(found))

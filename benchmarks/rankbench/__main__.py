@@ -78,7 +78,7 @@ BENCHMARKS: Final = {
             Least("", OURS, BETTER, 0.97),
             Least("", WITH_PLUGIN, [BASELINE], 0.97),
         ),
-        judges=(report.middle, report.cpu_of_ranks, report.right),
+        judges=(report.cpu_of_ranks, report.right),
     ),
     "speculation": Benchmark(
         costs=Costs(full_rows=300),

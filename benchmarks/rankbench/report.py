@@ -71,16 +71,6 @@ def right(records: Records) -> Bar:
     return Bar("every batch served, no right token or draft refused", "; ".join(wrong) or "yes", not wrong)
 
 
-def middle(records: Records) -> Bar:
-    """Judge ours over upstream's over all cells."""
-    asks = "over all cells: geometric mean of ours over the best of upstream >= 1.0"
-    ratios = [ratio.value for ratio in ratios_of(records, OURS, BETTER).values()]
-    if not ratios:
-        return Bar(asks, "not measured", None)
-    found = statistics.geometric_mean(ratios)
-    return Bar(asks, f"{found:.3f} over {len(ratios)} cells", found >= 1.0)
-
-
 def cpu_of_ranks(records: Records) -> Bar:
     """Judge what more ranks cost."""
     asks = "TP 4, k=3, B=64: CPU of ours less that of unguided <= 1.5 times that at TP 1"

@@ -101,7 +101,7 @@ def output(
 
     Where it fails, `error` is made of the end of what it said, and raised.
     """
-    done = subprocess.run(  # noqa: S603 - commands are made in this package
+    done: subprocess.CompletedProcess[str] = subprocess.run(  # noqa: S603 - commands are made in this package
         [*map(str, command)],
         stdin=subprocess.DEVNULL,
         capture_output=True,
