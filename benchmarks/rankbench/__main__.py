@@ -12,7 +12,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -53,7 +53,7 @@ class Benchmark:
     cells: Sequence[str]
     bars: Sequence[Least]
     judges: Sequence[Callable[[Records], Bar]] = ()
-    asked: Sequence[Mode] = field(default=())
+    asked: Sequence[Mode] = ()
 
 
 BENCHMARKS: Final = {

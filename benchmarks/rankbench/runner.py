@@ -187,10 +187,9 @@ class VirtualRunner:
         self._method = method
         self._window = Window(batch, steps, profile)
 
-    def report(self) -> dict[str, Any]:
+    def report(self) -> Any:
         """Return what the window saw; only on the first rank of the group it is complete."""
-        made: dict[str, Any] = msgspec.to_builtins(self._window.report(self._timeline))
-        return made
+        return msgspec.to_builtins(self._window.report(self._timeline))
 
     def _accepted(
         self,
