@@ -29,14 +29,12 @@ lint: $(SETUP)  ## ruff, mypy --strict, import-linter, generated files up to dat
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy operator/guided_operator engine/guided_contract engine/guided_engine engine/guided_grammar sidecar/guided_sidecar tools/devtools benchmarks/rankbench benchmarks/schemasuite benchmarks/*.py
 	$(VENV)/bin/lint-imports
-	$(PY) -m guided_operator.api.crd --check
 	$(PY) -m devtools.api_reference --check
 	$(PY) -m devtools.dashboard --check
 	$(PY) -m devtools.chart --check
 
 .PHONY: generate
 generate: $(SETUP)  ## write what is generated anew: the CRD, its reference, the dashboard, the chart's copies
-	$(PY) -m guided_operator.api.crd
 	$(PY) -m devtools.api_reference
 	$(PY) -m devtools.dashboard
 	$(PY) -m devtools.chart
@@ -90,6 +88,10 @@ test-unit: $(SETUP)  ## the tests that take seconds
 .PHONY: test-judges
 test-judges: $(SETUP)  ## who judges from outside what stays true while code goes: tests/judges.txt
 	$(PYTEST) $(shell grep -v '^\#' tests/judges.txt)
+
+.PHONY: promises
+promises:  ## what users can rely on, and the test of each (WORD=rollback)
+	@python3 tools/devtools/promises.py
 
 .PHONY: test-gpu
 test-gpu: $(SETUP)  ## what only a GPU shows: pinned copies, streams, CUDA graphs (skips where there is none)

@@ -23,11 +23,10 @@ from pathlib import Path
 from typing import Final
 
 import aiohttp
-import yaml
 from devtools import deploy
 from rankbench import statistics
 
-from guided_operator.api.manifest import read
+from guided_operator.api import parse
 from guided_operator.cli.local.pod import LocalPod, containers
 from guided_operator.cli.local.site import lay_out, local_site
 
@@ -76,13 +75,14 @@ def _pod(endpoint: str | None) -> Iterator[str]:
     sample = deploy.sample()
     sample["spec"]["parallelism"] = {"tensor": 1}
     del sample["spec"]["telemetry"]
-    manifest = read(yaml.safe_dump(sample))
     with tempfile.TemporaryDirectory(prefix="gmb-", ignore_cleanup_errors=True) as folder:
         volumes = {"models": deploy.models()}
         site = local_site(Path(folder), volumes=volumes, port=None, otlp_endpoint=endpoint)
-        pod = LocalPod(containers(lay_out(manifest, site, {})), Path(folder))
+        plan = containers(lay_out(parse(sample), {}, site, {}))
+        traces = "on" if endpoint else "off"
+        pod = LocalPod(plan, Path(folder), lambda said: print(f"traces {traces}: {said}", flush=True))
         try:
-            pod.start(lambda said: print(f"traces {'on' if endpoint else 'off'}: {said}", flush=True))
+            pod.start()
             yield f"http://127.0.0.1:{site.ports.engine}"
         finally:
             pod.stop()

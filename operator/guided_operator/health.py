@@ -2,10 +2,11 @@
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from typing import Final
 
 from aiohttp import web
 
-from guided_operator.telemetry.metrics import CONTENT_TYPE
+_CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"  # Prometheus' text format
 
 
 @asynccontextmanager
@@ -26,7 +27,7 @@ async def serve(
         return web.Response(text="ok\n") if is_ready() else web.Response(status=503, text="not synced\n")
 
     async def scraped(_: web.Request) -> web.Response:
-        return web.Response(body=metrics(), headers={"Content-Type": CONTENT_TYPE})
+        return web.Response(body=metrics(), headers={"Content-Type": _CONTENT_TYPE})
 
     application = web.Application()
     application.add_routes(

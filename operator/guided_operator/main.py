@@ -8,10 +8,10 @@ import signal
 import sys
 import time
 import uuid
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from guided_contract.tasks import live
 from guided_operator import health
@@ -28,7 +28,7 @@ from guided_operator.reconcile.conditions.progress_deadline import Progress
 from guided_operator.reconcile.loop import Loops, Reconciler
 from guided_operator.reconcile.observe import Observer
 from guided_operator.settings import OperatorSettings, SettingsError
-from guided_operator.telemetry import logs, requests, tracing
+from guided_operator.telemetry import logs, tracing
 from guided_operator.telemetry.metrics import OperatorMetrics, Sources
 from guided_operator.watch import kopf_setup
 from guided_operator.watch.cache import Cache
@@ -64,23 +64,19 @@ def main() -> None:
 async def run(settings: OperatorSettings) -> None:
     """Run the operator on the current event loop, until TERM or INT, or until a part fails."""
     asked_to_end = asyncio.Event()
-
-    def take_signals() -> None:
-        for number in (signal.SIGTERM, signal.SIGINT):
-            asyncio.get_running_loop().add_signal_handler(number, asked_to_end.set)
-
-    take_signals()
+    _take_signals(asked_to_end)
     async with AsyncExitStack() as stack:
         metrics = OperatorMetrics()
-        api = await stack.enter_async_context(ApiServer.connected(requests.tell(metrics.requests)))
+        api = await stack.enter_async_context(ApiServer.connected(metrics.of_requests()))
         parts = assemble(settings, api, metrics)
         await stack.enter_async_context(
             health.serve(settings.health_host, settings.health_port, parts.is_ready, metrics.page)
         )
         stack.push_async_callback(parts.lease.release)
-        await _until_first(
-            [_ended(asked_to_end), _lead(parts, api, settings.namespaces, asked_to_end, take_signals)]
-        )
+        async with asyncio.TaskGroup() as group:
+            leading = group.create_task(_lead(parts, api, settings.namespaces, asked_to_end))
+            await asked_to_end.wait()
+            leading.cancel()
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,8 +129,7 @@ def assemble(settings: OperatorSettings, api: ApiServer, metrics: OperatorMetric
             settings.processor_factories,
         ),
         now=functools.partial(dt.datetime.now, dt.UTC),
-        condition_counts=metrics.condition_counts,
-        replica_counts=metrics.replica_counts,
+        counts=metrics.models,
         progress=Progress(clock),
         warn=events.warn,
     )
@@ -157,17 +152,12 @@ def _lease_clock() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
-async def _ended(asked_to_end: asyncio.Event) -> None:
-    await asked_to_end.wait()
+def _take_signals(asked_to_end: asyncio.Event) -> None:
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, asked_to_end.set)
 
 
-async def _lead(
-    parts: Parts,
-    api: ApiServer,
-    namespaces: Sequence[str],
-    asked_to_end: asyncio.Event,
-    take_signals: Callable[[], None],
-) -> None:
+async def _lead(parts: Parts, api: ApiServer, namespaces: Sequence[str], asked_to_end: asyncio.Event) -> None:
     """Wait for the Lease, then watch and act for as long as it is held."""
     await parts.lease.acquire()
 
@@ -185,7 +175,7 @@ async def _lead(
         await _served(api)
         group.create_task(watched())
         await parts.informers.synced()
-        take_signals()  # back from kopf, which would wait 5 s for the models' tasks
+        _take_signals(asked_to_end)  # back from kopf, which would wait 5 s for the models' tasks
         parts.loops.begin()
 
 
@@ -199,19 +189,6 @@ async def _served(api: ApiServer) -> None:
             await asyncio.sleep(_CRD_POLL_S)
         else:
             return
-
-
-async def _until_first(parts: list[Coroutine[Any, Any, None]]) -> None:
-    """Run the parts until the first ends, and stop the others; its error, if any, is raised."""
-    tasks = [asyncio.create_task(part) for part in parts]
-    try:
-        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        for task in done:
-            task.result()
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def _identity(pod_name: str) -> str:

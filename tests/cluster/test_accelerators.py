@@ -31,19 +31,6 @@ FIELDS: dict[str, dict[str, Any]] = {
     "AMD": {"engine__accelerator": {"resource": "amd.com/gpu"}, "parallelism": {"tensor": 4}},
     "slices": {"engine__accelerator": {"resource": "nvidia.com/mig-1g.10gb", "perRank": 2}},
     "CPU": {"engine__accelerator": {"type": "None"}},
-    "networks": {
-        "pod": {
-            "dnsConfig": {
-                "nameservers": ["10.0.0.10"],
-                "searches": ["corp.example"],
-                "options": [{"name": "ndots", "value": "2"}, {"name": "edns0"}],
-            },
-            "hostAliases": [
-                {"ip": "10.0.0.1", "hostnames": ["hub"]},
-                {"ip": "fd00::1", "hostnames": ["hub"]},
-            ],
-        }
-    },
     "storage": {
         "model__uri": "hf://o/n",
         "resources": {"limits": {"ephemeral-storage": "200Gi"}},

@@ -245,9 +245,9 @@ class World:
         views = tuple(self._view(name, each) for name, each in self.pods.items())
         observed = dataclasses.replace(applied(seen(self.raw)), pods=views)
         told = replicas(situation(observed))
-        operator.metrics.replica_counts.count(observed.key, told)
+        operator.metrics.models.count(observed.key, (), told)
         well = dataclasses.replace(told, desired=1, ready=1, updated=1, starting=0)
-        operator.metrics.replica_counts.count(Key("ns", "well"), well)
+        operator.metrics.models.count(Key("ns", "well"), (), well)
 
     def _view(self, name: str, of: Pod) -> PodView:
         revision = self._revisions.setdefault(name, revision_of(self.raw))

@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 import yaml
 
-from guided_operator.api import ManifestError, read
+from guided_operator.api import ManifestError
 from guided_operator.builders import Site
 from guided_operator.cli import main
+from guided_operator.cli.inputs import gather
 from guided_operator.cli.local.site import lay_out, local_site
 from support.manifests import changed, minimal
 
@@ -32,7 +33,12 @@ def laid_out(folder: Path, manifest: str, **config_maps: Path) -> Site:
     models = folder / "models"
     models.joinpath("tiny").mkdir(parents=True)
     site = local_site(folder, volumes={"models": models}, port=None, otlp_endpoint=None)
-    lay_out(read(manifest), site, config_maps)
+    file = folder / "model.yaml"
+    file.write_text(manifest)
+    inputs = gather([str(file)])
+    assert not inputs.faults
+    [(_, model)] = inputs.models
+    lay_out(model, inputs.sources(model), site, config_maps)
     return site
 
 
@@ -72,10 +78,13 @@ def test_every_text_that_is_missing_is_named(tmp_path: Path) -> None:
         ({"apiVersion": "v1", "kind": "ConfigMap"}, "ConfigMap: must have metadata.name"),
     ],
 )
-def test_a_broken_config_map_is_named(broken: dict[str, Any], said: str) -> None:
-    with pytest.raises(ManifestError) as caught:
-        read(text(broken))
-    assert said in str(caught.value)
+def test_a_broken_config_map_is_named(
+    broken: dict[str, Any], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "model.yaml"
+    file.write_text(text(broken))
+    assert main(["run", "-f", str(file)]) == 2
+    assert capsys.readouterr().err.startswith(f"{file}: {said}")
 
 
 def test_render_shows_the_merged_config_map(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,5 +1,6 @@
 """Containers as local processes: real children, that must be gone afterwards whatever happens."""
 
+import math
 import os
 import signal
 import subprocess
@@ -12,8 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from guided_operator.cli.local.pod import Container, LocalPod, PodError, Probe, StoppedError
-from guided_operator.cli.local.process import Process
+from guided_operator.cli.local.pod import Container, LocalPod, PodError, Probe, StoppedError, guarded
 from support.sidecar import descendants
 from support.waiting import eventually
 
@@ -98,9 +98,9 @@ def port(unused_tcp_port: int) -> int:
 
 def test_a_pod_starts_in_order_and_leaves_nothing(mark: str, tmp_path: Path, port: int) -> None:
     said: list[str] = []
-    pod = LocalPod([server("one", port, "/ok", "daemon")], tmp_path)
+    pod = LocalPod([server("one", port, "/ok", "daemon")], tmp_path, said.append)
     try:
-        pod.start(said.append)
+        pod.start()
         pod.check()
         assert len(marked(mark)) == 3  # guard, server, daemon
     finally:
@@ -113,10 +113,10 @@ def test_a_pod_starts_in_order_and_leaves_nothing(mark: str, tmp_path: Path, por
 def test_the_second_container_waits_for_the_first(mark: str, tmp_path: Path, port: int) -> None:
     never = server("first", port, "/never", failures=15)
     second = Container("second", (sys.executable, "-c", ""), {})
-    pod = LocalPod([never, second], tmp_path)
+    pod = LocalPod([never, second], tmp_path, print)
     try:
         with pytest.raises(PodError, match=r"first is not started after 3 s: /never: 503 not yet") as caught:
-            pod.start(lambda _: None)
+            pod.start()
     finally:
         pod.stop()
     assert caught.value.log == "listening"
@@ -125,58 +125,63 @@ def test_the_second_container_waits_for_the_first(mark: str, tmp_path: Path, por
 
 
 def test_a_container_that_ends_is_an_error_with_its_log(tmp_path: Path, port: int) -> None:
-    said: list[str] = []
     dying = Container(
         "engine",
         (sys.executable, "-c", "print('no such model'); raise SystemExit(3)"),
         {},
         startup=Probe("/ok", port, 1, 1, 100),
     )
-    pod = LocalPod([dying], tmp_path)
+    pod = LocalPod([dying], tmp_path, print)
     with pytest.raises(PodError, match="engine ended with status 3") as caught:
-        pod.start(said.append)
+        pod.start()
     pod.stop()
     assert caught.value.log == "no such model"
 
 
 def test_a_command_that_does_not_exist_is_an_error(tmp_path: Path, port: int) -> None:
     missing = Container("engine", ("/no/such/program",), {}, startup=Probe("/ok", port, 1, 1, 100))
-    pod = LocalPod([missing], tmp_path)
+    pod = LocalPod([missing], tmp_path, print)
     with pytest.raises(PodError, match="engine ended with status 127") as caught:
-        pod.start(lambda _: None)
+        pod.start()
     pod.stop()
     assert "No such file" in caught.value.log
 
 
 def test_starting_can_be_given_up(mark: str, tmp_path: Path, port: int) -> None:
-    pod = LocalPod([server("one", port, "/never")], tmp_path)
+    pod = LocalPod([server("one", port, "/never")], tmp_path, print, heard=[signal.SIGINT])
     with pytest.raises(StoppedError):
-        pod.start(lambda _: None, is_stopping=lambda: True)
+        pod.start()
     pod.stop()
     assert not marked(mark)
 
 
 def test_what_ignores_sigterm_is_killed(mark: str, tmp_path: Path) -> None:
-    process = Process.start(
-        "deaf", [sys.executable, "-c", DEAF], environment=os.environ, log=tmp_path / "log", folder=tmp_path
-    )
+    process = guarded([sys.executable, "-c", DEAF], tmp_path / "log")
     eventually(lambda: (tmp_path / "log").read_text() == "1\n")
-    process.ask_to_stop()
-    assert not process.wait(0.3)
-    process.kill()
-    assert process.exit_status() == 137
+    process.terminate()
+    with pytest.raises(subprocess.TimeoutExpired):
+        process.wait(0.3)
+    process.send_signal(signal.SIGHUP)
+    assert process.wait(10) == 137
     assert not marked(mark)
     assert tmp_path.exists()  # asked to kill, the guard leaves the logs to us
+
+
+def test_the_second_request_to_stop_kills(mark: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("guided_operator.cli.local.pod.GRACE_S", math.inf)
+    heard: list[int] = []
+    deaf = LocalPod([Container("deaf", (sys.executable, "-c", DEAF), {})], tmp_path, print, heard=heard)
+    deaf.start()
+    eventually(lambda: deaf.log("deaf").read_text() == "1\n")
+    heard += [signal.SIGINT, signal.SIGTERM]
+    deaf.stop()
+    assert not marked(mark)
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_a_container_reports_the_signal_that_ended_it(tmp_path: Path, number: int) -> None:
     dying = f"import os; os.kill(os.getpid(), {int(number)})"
-    process = Process.start(
-        "dying", [sys.executable, "-c", dying], environment=os.environ, log=tmp_path / "log", folder=tmp_path
-    )
-    assert process.wait(10)
-    assert process.exit_status() == 128 + number
+    assert guarded([sys.executable, "-c", dying], tmp_path / "log").wait(10) == 128 + number
 
 
 def test_nothing_outlives_a_killed_parent(mark: str, tmp_path: Path) -> None:
@@ -185,11 +190,9 @@ def test_nothing_outlives_a_killed_parent(mark: str, tmp_path: Path) -> None:
     parent = textwrap.dedent(f"""
         import os, signal, sys, time
         from pathlib import Path
-        from guided_operator.cli.local.process import Process
-        folder = Path({str(folder)!r})
-        log = folder / "log"
-        child = [sys.executable, "-c", {DAEMON!r}]
-        Process.start("x", child, environment=os.environ, log=log, folder=folder)
+        from guided_operator.cli.local.pod import guarded
+        log = Path({str(folder)!r}) / "log"
+        guarded([sys.executable, "-c", {DAEMON!r}], log)
         while not log.read_text():
             time.sleep(0.02)
         os.kill(os.getpid(), signal.SIGKILL)
@@ -200,16 +203,11 @@ def test_nothing_outlives_a_killed_parent(mark: str, tmp_path: Path) -> None:
 
 
 def test_the_command_dies_with_its_guard(mark: str, tmp_path: Path) -> None:
-    process = Process.start(
-        "x",
-        [sys.executable, "-c", "import time; print(1, flush=True); time.sleep(600)"],
-        environment=os.environ,
-        log=tmp_path / "log",
-        folder=tmp_path,
-    )
+    sleeps = [sys.executable, "-c", "import time; print(1, flush=True); time.sleep(600)"]
+    process = guarded(sleeps, tmp_path / "log")
     eventually(lambda: (tmp_path / "log").read_text() == "1\n")
-    os.kill(process.pid, signal.SIGKILL)
-    assert process.wait(10)
+    process.kill()
+    assert process.wait(10) == -signal.SIGKILL
     eventually(lambda: not marked(mark))
 
 
@@ -229,26 +227,19 @@ def test_shared_memory_goes_with_the_processes_that_mapped_it(ending: str, tmp_p
     own, others = (Path(f"/dev/shm/gm-test-{uuid.uuid4().hex}") for _ in range(2))
     others.write_bytes(bytes(4096))
     try:
-        process = Process.start(
-            "x",
-            [sys.executable, "-c", SHARES, str(own), str(others)],
-            environment=os.environ,
-            log=tmp_path / "log",
-            folder=tmp_path,
-        )
+        process = guarded([sys.executable, "-c", SHARES, str(own), str(others)], tmp_path / "log")
         eventually(lambda: (tmp_path / "log").read_text() == "1\n")
         assert own.exists()
         if ending == "term":
-            process.ask_to_stop()
-            assert process.wait(10)
+            process.terminate()
         elif ending == "kill":
-            process.kill()
+            process.send_signal(signal.SIGHUP)
         else:
             begun = read_by(process.pid)
             eventually(lambda: read_by(process.pid) > begun)
             eventually(lambda: rests(process.pid))
             os.kill(next(pid for pid in descendants(process.pid) if pid != process.pid), signal.SIGKILL)
-            assert process.wait(10)
+        assert process.wait(10)
         assert not own.exists()
         assert others.exists(), "it was there before: not ours to remove"
     finally:

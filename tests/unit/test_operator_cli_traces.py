@@ -111,9 +111,8 @@ def test_a_refused_request_waits_for_no_engine() -> None:
 @pytest.fixture
 def collector() -> Iterator[tuple[Collector, TraceBook]]:
     book = TraceBook()
-    collector = Collector(book)
-    yield collector, book
-    collector.close()
+    with Collector(book) as collector:
+        yield collector, book
 
 
 def test_collector_takes_what_an_sdk_exports(collector: tuple[Collector, TraceBook]) -> None:

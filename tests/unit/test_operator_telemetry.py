@@ -19,11 +19,12 @@ from guided_operator.kube.lease import NotLeadingError
 from guided_operator.reconcile.apply import Fault
 from guided_operator.reconcile.loop import ChildFaultError, Loops
 from guided_operator.telemetry import logs, tracing
-from guided_operator.telemetry.metrics import REASONS, OperatorMetrics
+from guided_operator.telemetry.metrics import REASONS, OperatorMetrics, Replicas
 from support.played import played
 
 ROOT = Path(__file__).parents[2]
 KEY = Key("ns", "m")
+ONE = Replicas("r", desired=1, ready=1, updated=1, starting=0, start_s=0.0)
 
 
 def samples(text: str) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
@@ -42,11 +43,11 @@ def test_models_are_counted_by_condition() -> None:
             if name == "guidedmodel_operator_resources"
         }
 
-    metrics.condition_counts.count(KEY, ready)
-    metrics.condition_counts.count(Key("ns", "other"), [*ready, ("Compatible", "True", "Supported")])
+    metrics.models.count(KEY, ready, ONE)
+    metrics.models.count(Key("ns", "other"), [*ready, ("Compatible", "True", "Supported")], ONE)
     assert counted() == {ready[0]: 2, ("Compatible", "True", "Supported"): 1}
-    metrics.condition_counts.count(KEY, [("Ready", "False", "PodsNotReady")])
-    metrics.condition_counts.forget(Key("ns", "other"))
+    metrics.models.count(KEY, [("Ready", "False", "PodsNotReady")], ONE)
+    metrics.models.forget(Key("ns", "other"))
     assert counted() == {("Ready", "False", "PodsNotReady"): 1}
 
 
@@ -184,14 +185,20 @@ def record() -> logging.LogRecord:
     )
 
 
+def logged(record: logging.LogRecord, form: logs.LogFormat) -> str:
+    handler = logs.handler(form)
+    assert handler.filter(record)
+    return handler.format(record)
+
+
 def test_log_names_the_object_in_either_form(record: logging.LogRecord) -> None:
     with logs.about(KEY):
-        text, line = logs.TextFormatter().format(record), json.loads(logs.JsonFormatter().format(record))
+        text, line = logged(record, "text"), json.loads(logged(record, "json"))
     assert text.endswith('WARNING guided_operator.reconcile.apply: ns/m: a "b"')
     assert (line["namespace"], line["name"], line["message"]) == ("ns", "m", 'a "b"')
     assert (line["level"], line["logger"]) == ("WARNING", "guided_operator.reconcile.apply")
-    assert logs.TextFormatter().format(record).endswith('guided_operator.reconcile.apply: a "b"')
-    assert "name" not in json.loads(logs.JsonFormatter().format(record))
+    assert logged(record, "text").endswith('guided_operator.reconcile.apply: a "b"')
+    assert "name" not in json.loads(logged(record, "json"))
 
 
 def test_json_line_holds_an_exception_in_one_line(record: logging.LogRecord) -> None:
@@ -199,7 +206,7 @@ def test_json_line_holds_an_exception_in_one_line(record: logging.LogRecord) -> 
         int("boom")
     except ValueError as error:
         record.exc_info = (type(error), error, error.__traceback__)
-    told = logs.JsonFormatter().format(record)
+    told = logged(record, "json")
     assert "\n" not in told
     assert "ValueError: invalid" in json.loads(told)["exception"]
 

@@ -7,8 +7,7 @@ from typing import Final, NamedTuple
 from guided_contract import tasks
 from guided_operator.kube.key import Key
 from guided_operator.telemetry import tracing
-from guided_operator.telemetry.metrics import OperatorMetrics, Sources
-from guided_operator.telemetry.replicas import Replicas
+from guided_operator.telemetry.metrics import OperatorMetrics, Replicas, Sources
 
 
 class SpanEntry(NamedTuple):
@@ -42,9 +41,8 @@ def metrics() -> OperatorMetrics:
     made.attach(Sources(lambda: 0, lambda: False, lambda: 0, *[lambda: {"Pod": 0}] * 3))
     tasks.failures["informers"] += 0
     made.requests.labels("GET", "200").inc()
-    made.condition_counts.count(Key("ns", "m"), [("Ready", "True", "PodsReady")])
     seen = Replicas("r", desired=1, ready=1, updated=1, starting=0, start_s=0.0)
-    made.replica_counts.count(Key("ns", "m"), seen)
+    made.models.count(Key("ns", "m"), [("Ready", "True", "PodsReady")], seen)
     return made
 
 

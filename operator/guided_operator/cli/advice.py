@@ -4,7 +4,7 @@ Every reason that the operator or a sidecar can give stands here; a test reads t
 nothing is to be done. For kubectl `{gm}` becomes the resource, `{pods}` what selects its pods.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 from guided_contract import names
@@ -12,7 +12,6 @@ from guided_contract.status import NotReadyReason
 
 _LOGS: Final = "kubectl logs {pods} --all-containers --tail=50"
 _DESCRIBE: Final = "kubectl describe pods {pods}"
-_FIX_CONFIG: Final = "create the Secret or ConfigMap in the message"
 
 REASONS: Final[Mapping[str, str | None]] = {
     # Compatible
@@ -40,7 +39,7 @@ REASONS: Final[Mapping[str, str | None]] = {
     "PodsRefused": "raise the quota, or change the policy, in the message",
     "Unschedulable": "add nodes or free resources, or request less in spec.resources and spec.parallelism",
     "ImagePullFailed": "correct engine.image or pod.imagePullSecrets; the kubelet retries",
-    "CreateContainerConfigError": f"{_FIX_CONFIG}; the kubelet retries",
+    "CreateContainerConfigError": "create the Secret or ConfigMap in the message; the kubelet retries",
     "CreateContainerError": f"see what the container runtime says: {_DESCRIBE}",
     "RunContainerError": f"see what the container runtime says: {_DESCRIBE}",
     "ContainerCreating": f"see which image or volume the pod is waiting for: {_DESCRIBE}",
@@ -118,23 +117,16 @@ def steps(model: Mapping[str, Any]) -> list[str]:
     namespace, name = metadata.get("namespace", "default"), metadata["name"]
     if not status.get("conditions"):
         return [_UNSEEN.format(namespace=namespace)]
-    reasons = dict.fromkeys(_reasons(status["conditions"]))
-    if len(reasons) > 1 and any(reason not in _GENERAL for reason in reasons):
-        reasons = {reason: None for reason in reasons if reason not in _GENERAL}
-    gm = f"gm/{name} -n {namespace}"
-    pods = f"-n {namespace} -l {names.LABEL_NAME}={name}"
-    found = [_BEHIND] if status.get("observedGeneration", 0) < metadata.get("generation", 0) else []
-    for reason in reasons:
-        text = REASONS.get(reason) or _UNKNOWN.format(reason=reason)
-        found.append(text.replace("{gm}", gm).replace("{pods}", pods))
-    return list(dict.fromkeys(found))
-
-
-def _reasons(conditions: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield the reasons that ask for something, those of the spec itself first."""
-    for condition in sorted(conditions, key=lambda each: each.get("type") != "Compatible"):
+    found: dict[str, str] = {}
+    # Those of the spec itself first.
+    for condition in sorted(status["conditions"], key=lambda each: each.get("type") != "Compatible"):
         reason = condition.get("reason", "")
-        if REASONS.get(reason, "") is None:
-            continue
-        if reason in REASONS or condition.get("status") != "True":
-            yield reason
+        unknown = None if condition.get("status") == "True" else _UNKNOWN.format(reason=reason)
+        if text := REASONS.get(reason, unknown):
+            found[reason] = text
+    if not found.keys() <= _GENERAL:
+        found = {reason: text for reason, text in found.items() if reason not in _GENERAL}
+    is_behind = status.get("observedGeneration", 0) < metadata.get("generation", 0)
+    gm, pods = f"gm/{name} -n {namespace}", f"-n {namespace} -l {names.LABEL_NAME}={name}"
+    texts = dict.fromkeys([_BEHIND, *found.values()] if is_behind else found.values())
+    return [text.replace("{gm}", gm).replace("{pods}", pods) for text in texts]

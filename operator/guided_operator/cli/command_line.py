@@ -31,11 +31,9 @@ def _folder(_ctx: click.Context, _option: click.Parameter, values: Sequence[str]
     found = {}
     for value in values:
         name, _, folder = value.partition("=")
-        if not (name and folder):
-            raise click.BadParameter(f"{value!r} is not NAME=DIR")
         found[name] = Path(folder).resolve()
-        if not found[name].is_dir():
-            raise click.BadParameter(f"there is no folder {found[name]}")
+        if not (name and folder and found[name].is_dir()):
+            raise click.BadParameter(f"{value!r} is not NAME=DIR with a folder that is there")
     return found
 
 
@@ -49,13 +47,10 @@ def top() -> None:
     """Serve, check and inspect GuidedModels."""
 
 
-@top.command(
-    short_help="show the state of GuidedModels in the cluster, and what to do next",
-    context_settings={"ignore_unknown_options": True},
-)
+@top.command(context_settings={"ignore_unknown_options": True})
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[NAME]... [OPTION]...")
 def status(arguments: Sequence[str]) -> None:
-    """Show the state of GuidedModels in the cluster, and what to do next.
+    """Show how GuidedModels are in the cluster, and what to do next.
 
     NAME: names of GuidedModels; default: all in the namespace. OPTION: what `kubectl get` takes: -n, -A, -l,
     --context, --kubeconfig. Exit status: 0 all are ready, 1 one is not, 2 they could not be read.
@@ -79,7 +74,7 @@ def _files(command: Command) -> Command:
     return option(click.argument("more", nargs=-1, type=click.Path(), metavar="")(command))
 
 
-@top.command(short_help="check GuidedModel manifests, without a cluster")
+@top.command()
 @_files
 def validate(files: Sequence[str], more: Sequence[str]) -> None:
     """Check GuidedModel manifests, without a cluster.
@@ -90,7 +85,7 @@ def validate(files: Sequence[str], more: Sequence[str]) -> None:
     _end_with("validate:main", files=[*files, *more])
 
 
-@top.command(short_help="print the objects that the operator would create, without a cluster")
+@top.command()
 @_files
 @click.option(
     "--plugin-image",
@@ -99,11 +94,11 @@ def validate(files: Sequence[str], more: Sequence[str]) -> None:
     help="image of the operator and plugin",
 )
 def render(files: Sequence[str], more: Sequence[str], plugin_image: str) -> None:
-    """Print the objects that the operator would create, without a cluster."""
+    """Print what the operator would create, without a cluster."""
     _end_with("render:main", files=[*files, *more], plugin_image=plugin_image)
 
 
-@top.command(name="run", short_help="serve a GuidedModel on this machine until Ctrl-C")
+@top.command(name="run")
 @click.option(
     "-f",
     "--file",
@@ -131,7 +126,7 @@ def render(files: Sequence[str], more: Sequence[str], plugin_image: str) -> None
     "repeated; default: the ConfigMaps in the manifest file",
 )
 @click.option("--port", type=click.IntRange(1, 65535), help="port of the OpenAI API; default: 8000 if free")
-@click.option("--viewer", is_flag=True, help="open a page with the traces (arize-phoenix)")
+@click.option("--viewer", is_flag=True, help="show traces on a page (arize-phoenix)")
 def run_locally(**options: Any) -> None:
     """Serve a GuidedModel on this machine until Ctrl-C."""
     _end_with("local.run:main", **options)

@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -46,8 +46,17 @@ class Inputs:
         here = {"", model.namespace}
         return {each.name: each.data for each in self.config_maps if each.namespace in here}
 
+    def judged(self, *judges: Callable[[GuidedModel], Iterable[Problem]]) -> list[Fault]:
+        """Return all that is wrong with what was read, and by these with the models."""
+        return self.faults + [
+            Fault(where, problem)
+            for where, model in self.models
+            for judge in judges
+            for problem in judge(model)
+        ]
 
-def text_of(file: str) -> str:
+
+def _text_of(file: str) -> str:
     """Return what a file, or stdin, holds: UTF-8, whatever the locale.
 
     Raises
@@ -89,7 +98,7 @@ def _files(file: str) -> Iterator[str]:
 
 def _read(file: str, found: Inputs) -> None:
     try:
-        items = [item for document in documents(text_of(file)) for item in _items(document)]
+        items = [item for document in documents(_text_of(file)) for item in _items(document)]
     except ManifestError as error:
         found.faults += [Fault(file, problem) for problem in error.problems]
         return

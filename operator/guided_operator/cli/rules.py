@@ -9,23 +9,14 @@ from cel_expr_python import cel
 from guided_operator.api import GuidedModel, Problem
 from guided_operator.api.crd import Schema, root_schema
 
-_ENVIRONMENT: Final = cel.NewEnv(variables={"self": cel.Type.DYN})
+_schema: Final = functools.cache(root_schema)
+_compiled: Final = functools.cache(cel.NewEnv(variables={"self": cel.Type.DYN}).compile)
 
 
 def broken_rules(gm: GuidedModel) -> Iterator[Problem]:
     """Yield what the API server would refuse by a rule; rules of a change are not asked."""
     schema = _schema()
     yield from _broken(schema, _typed(schema, gm.model_dump(by_alias=True, exclude_none=True)), "")
-
-
-@functools.cache
-def _schema() -> Schema:
-    return root_schema()
-
-
-@functools.cache
-def _compiled(rule: str) -> cel.Expression:
-    return _ENVIRONMENT.compile(rule)
 
 
 def _typed(schema: Schema, value: Any) -> Any:

@@ -3,7 +3,7 @@
 import datetime as dt
 import json
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import click
@@ -13,9 +13,6 @@ from guided_contract import names
 from guided_operator.cli import advice
 
 Object = Mapping[str, Any]
-READY: Final = 0
-NOT_READY: Final = 1
-UNREADABLE: Final = 2
 _KIND: Final = f"{names.PLURAL}.{names.API_VERSION}.{names.API_GROUP}"
 _UNITS: Final = ((86400, "d"), (3600, "h"), (60, "m"))
 
@@ -31,14 +28,14 @@ def main(arguments: Sequence[str]) -> int:
         found = json.loads(done.stdout or "{}")
     except (OSError, ValueError) as error:
         click.echo(f"guidedmodel: kubectl is needed to read the cluster: {error}", err=True)
-        return UNREADABLE
+        return 2
     models = found.get("items", [found] if found else [])
     click.echo("\n\n".join(text(model, dt.datetime.now(dt.UTC)) for model in models), nl=bool(models))
     if done.returncode:
-        return UNREADABLE
+        return 2
     if not models:
         click.echo("there are no GuidedModels here", err=True)
-    return READY if all(map(is_ready, models)) else NOT_READY
+    return 0 if all(map(is_ready, models)) else 1
 
 
 def is_ready(model: Object) -> bool:
@@ -55,33 +52,25 @@ def _ready(model: Object) -> Object:
 
 def text(model: Object, now: dt.datetime) -> str:
     """Return what people read: conditions as a table, the rest of the status as it is, what to do next."""
-    return "\n".join(_lines(model, now))
-
-
-def _lines(model: Object, now: dt.datetime) -> Iterator[str]:
     metadata, status = model["metadata"], dict(model.get("status") or {})
-    yield f"GuidedModel {metadata['namespace']}/{metadata['name']}: {_summary(model)}"
     rows = [
         (
-            each.get("type", ""),
-            each.get("status", ""),
-            each.get("reason", ""),
+            *(each.get(field, "") for field in ("type", "status", "reason")),
             _age(each.get("lastTransitionTime"), now),
             _plain(each.get("message", "")),
         )
         for each in status.pop("conditions", None) or ()
     ]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    yield from (
-        "  ".join(cell.ljust(width) for cell, width in zip(("", *row), (0, *widths), strict=True)).rstrip()
-        for row in rows
-    )
+    lines = [f"GuidedModel {metadata['namespace']}/{metadata['name']}: {_summary(model)}"]
+    for row in rows:
+        cells = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        lines.append(f"  {cells}".rstrip())
     if status:
-        yield "status:"
         rest = yaml.safe_dump(status, sort_keys=False, allow_unicode=True, width=110)
-        yield from (f"  {line}" for line in rest.splitlines())
-    yield "next:"
-    yield from (f"  {step}" for step in advice.steps(model) or ["nothing to do"])
+        lines += ["status:", *(f"  {line}" for line in rest.splitlines())]
+    lines += ["next:", *(f"  {step}" for step in advice.steps(model) or ["nothing to do"])]
+    return "\n".join(lines)
 
 
 def _summary(model: Object) -> str:

@@ -6,11 +6,9 @@ import click
 
 from guided_operator.api import GuidedModel, Problem
 from guided_operator.api.combinations import facts_of, remarks
-from guided_operator.builders import Sources
 from guided_operator.builders.grammars import merge
 from guided_operator.cli.inputs import Fault, Inputs, gather
 from guided_operator.cli.rules import broken_rules
-from guided_operator.policy.installation_limits import NO_LIMITS, Limits
 from guided_operator.policy.spec_checks import check
 
 
@@ -29,24 +27,16 @@ def main(files: Sequence[str]) -> int:
     return 2 if found else 0
 
 
-def faults(inputs: Inputs, limits: Limits = NO_LIMITS) -> list[Fault]:
-    """Return all that is wrong with what was read, where the operator has these limits."""
-    return inputs.faults + [
-        Fault(where, problem)
-        for where, model in inputs.models
-        for problem in (
-            *broken_rules(model),
-            *check(model),
-            *limits.check(model),
-            *_texts_missing(model, inputs.sources(model)),
-        )
-    ]
+def faults(inputs: Inputs) -> list[Fault]:
+    """Return all that is wrong with what was read, where the operator has no limits of its own."""
 
+    def texts_missing(model: GuidedModel) -> Iterator[Problem]:
+        """Find grammars without a text in the ConfigMaps given; others may be in the cluster."""
+        sources = inputs.sources(model)
+        wrong = merge(model, sources, {}).faults
+        for index, grammar in enumerate(model.spec.guided_decoding.grammars):
+            if grammar.name in wrong and grammar.config_map_key_ref.name in sources:
+                field = f"spec.guidedDecoding.grammars[{index}].configMapKeyRef"
+                yield Problem(field, wrong[grammar.name])
 
-def _texts_missing(model: GuidedModel, sources: Sources) -> Iterator[Problem]:
-    """Find grammars without a text in the ConfigMaps given; one that is not given may be in the cluster."""
-    wrong = merge(model, sources, {}).faults
-    for index, grammar in enumerate(model.spec.guided_decoding.grammars):
-        if grammar.name in wrong and grammar.config_map_key_ref.name in sources:
-            field = f"spec.guidedDecoding.grammars[{index}].configMapKeyRef"
-            yield Problem(field, wrong[grammar.name])
+    return inputs.judged(broken_rules, check, texts_missing)

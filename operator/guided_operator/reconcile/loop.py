@@ -30,8 +30,7 @@ from guided_operator.reconcile.replicas import replicas
 from guided_operator.reconcile.report import report
 from guided_operator.reconcile.rollout import rollover
 from guided_operator.telemetry import logs, tracing
-from guided_operator.telemetry.metrics import ConditionCounts, OperatorMetrics
-from guided_operator.telemetry.replicas import ReplicaCounts
+from guided_operator.telemetry.metrics import ModelCounts, OperatorMetrics
 
 logger = logging.getLogger(__name__)
 
@@ -54,8 +53,7 @@ class Reconciler:
     site: Site
     limits: Limits
     now: Callable[[], dt.datetime]
-    condition_counts: ConditionCounts
-    replica_counts: ReplicaCounts
+    counts: ModelCounts
     progress: Progress
     warn: Warn
 
@@ -72,8 +70,7 @@ class Reconciler:
         with tracing.step("observe"):
             observed = await self.observer.observe(key)
         if observed is None or "deletionTimestamp" in observed.model["metadata"]:
-            self.condition_counts.forget(key)
-            self.replica_counts.forget(key)
+            self.counts.forget(key)
             self.progress.forget(key)
             self.applier.forget(key)
             return None  # the garbage collector takes the children, by their owner references
@@ -88,11 +85,8 @@ class Reconciler:
             written = await report(self.api, self.warn, situation, self.now())
         if written is not None:
             self.observer.take_written(kinds.MODEL, written)
-        findings = decide(situation)
-        self.condition_counts.count(
-            observed.key, ((name, one.status, one.reason) for name, one in findings.items())
-        )
-        self.replica_counts.count(observed.key, replicas(situation))
+        conditions = ((name, one.status, one.reason) for name, one in decide(situation).items())
+        self.counts.count(key, conditions, replicas(situation))
         again_s = _again_s(situation, left_s)
         if outcome.faults:
             raise ChildFaultError(outcome.faults, again_s)
@@ -216,6 +210,7 @@ class Loops:
             return await self._reconciler.observer.prepare(key)
         except Exception:
             logger.exception("this is a bug: the pages of %s's pods were not read", key)
+            await asyncio.sleep(self._backoff.delay_s(1))  # they are still due
             return True
 
     async def _pass(self, key: Key, wait_s: float, failures: int) -> tuple[int, float | None]:

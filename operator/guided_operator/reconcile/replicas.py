@@ -5,7 +5,7 @@ from guided_operator.builders import progress_deadline_s
 from guided_operator.kube.pod_view import PodView, ready_replicas
 from guided_operator.reconcile.conditions.inputs import Situation
 from guided_operator.reconcile.conditions.pod_trouble import trouble
-from guided_operator.telemetry.replicas import Replicas
+from guided_operator.telemetry.metrics import Replicas
 
 
 def replicas(situation: Situation) -> Replicas:

@@ -30,36 +30,31 @@ def about(key: Key) -> Iterator[None]:
 
 def configure(level: str, form: LogFormat) -> None:
     """Have everything logged to standard error in this form."""
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonFormatter() if form == "json" else TextFormatter())
-    handler.addFilter(_without_kopfs_inside)
-    logging.basicConfig(level=level, handlers=[handler], force=True)
+    logging.basicConfig(level=level, handlers=[handler(form)], force=True)
     # A line per watched event says nothing that the status does not say better; and that it leaves signals
     # alone is what we want of it.
     logging.getLogger("kopf").setLevel(logging.ERROR)
 
 
-def _without_kopfs_inside(record: logging.LogRecord) -> bool:
+def handler(form: LogFormat) -> logging.Handler:
+    """Return what writes to standard error; a line of text has time, level, logger, GuidedModel, message."""
+    made = logging.StreamHandler(sys.stderr)
+    text = logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(about)s%(message)s")
+    made.setFormatter(JsonFormatter() if form == "json" else text)
+    made.addFilter(_with_model_without_kopfs_inside)
+    return made
+
+
+def _with_model_without_kopfs_inside(record: logging.LogRecord) -> bool:
     """Pass everything; of what the API server refused to kopf, the words and no traces of kopf's tasks.
 
     Of its watches that are cut off as the process ends, nothing.
     """
+    key = _about.get()
+    record.about = f"{key}: " if key else ""
     if record.name.startswith("kopf"):
         record.exc_info = None
     return not (record.name == "asyncio" and "closing of asynchronous generator" in record.getMessage())
-
-
-class TextFormatter(logging.Formatter):
-    """One line for people: time, level, logger, GuidedModel, message; an exception below it."""
-
-    def __init__(self) -> None:
-        super().__init__("%(asctime)s %(levelname)s %(name)s: %(about)s%(message)s")
-
-    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
-        """Return the line."""
-        key = _about.get()
-        record.about = f"{key}: " if key else ""
-        return super().formatMessage(record)
 
 
 class JsonFormatter(logging.Formatter):

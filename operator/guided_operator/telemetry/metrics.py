@@ -1,6 +1,6 @@
 """The operator's metrics.
 
-Labels hold reasons, kinds and codes only, so that their number is bounded; replicas.py names each model.
+Labels hold reasons, kinds and codes only, so that their number is bounded, but for a model's replicas.
 """
 
 import itertools
@@ -8,8 +8,9 @@ import time
 from collections import Counter as Tally
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
+import aiohttp
 from prometheus_client import (
     CollectorRegistry,
     Counter,
@@ -23,11 +24,11 @@ from prometheus_client.registry import Collector
 
 from guided_contract import tasks
 from guided_operator.kube.key import Key
-from guided_operator.telemetry.replicas import ReplicaCounts
 
-CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 _PASS_BOUNDS_S: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 _WAIT_BOUNDS_S: Final = (0.001, 0.01, 0.1, 0.5, 1.0, 5.0, 15.0, 60.0)
+# Not `namespace`: a scrape gives that label the operator's own.
+_MODEL: Final = ("model_namespace", "model")
 # How a pass ended, and why one failed: apiserver.py's errors, apply.py's reasons, and our own bugs.
 OUTCOMES: Final = ("done", "failed")
 REASONS: Final = (
@@ -45,31 +46,95 @@ REASONS: Final = (
 )
 
 
-class ConditionCounts(Collector):
-    """How many GuidedModels have which condition, as this replica last reported it."""
+@dataclass(frozen=True, slots=True)
+class Replicas:
+    """A model's replicas in one pass.
 
-    def __init__(self) -> None:
-        self._of: dict[Key, list[tuple[str, str, str]]] = {}
+    `updated`: pods of the current revision that are ready. `starting`: not ready for the first time, with
+    nothing wrong. `start_s`: how long that may take.
+    """
 
-    def count(self, key: Key, conditions: Iterable[tuple[str, str, str]]) -> None:
-        """Note a model's conditions: type, status and reason."""
-        self._of[key] = list(conditions)
+    revision: str
+    desired: int
+    ready: int
+    updated: int
+    starting: int
+    start_s: float
+
+
+class _Seen(NamedTuple):
+    """What a pass has seen of a model: type, status and reason of its conditions; since when it starts."""
+
+    conditions: tuple[tuple[str, str, str], ...]
+    replicas: Replicas
+    since_s: float
+
+
+class ModelCounts(Collector):
+    """Each model's conditions and replicas, as this replica of the operator last saw them.
+
+    Replicas are what alerts about a model whose pods expose nothing go by. Starts have their time from the
+    moment at which something was asked for, or at which one more was ready: pods that are replaced again and
+    again do not begin anew. That moment is not known after a restart of the operator, and starts then have
+    their whole time again.
+
+    Parameters
+    ----------
+    clock
+        Monotonic seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._of: dict[Key, _Seen] = {}
+
+    def count(self, key: Key, conditions: Iterable[tuple[str, str, str]], now: Replicas) -> None:
+        """Note a model's conditions (type, status and reason), and its replicas."""
+        since_s = self._clock()
+        if seen := self._of.get(key):
+            before = seen.replicas
+            goes_on = (
+                (before.revision, before.desired) == (now.revision, now.desired)
+                and before.ready < before.desired
+                and now.ready <= before.ready
+                and now.updated <= before.updated
+            )
+            since_s = seen.since_s if goes_on else since_s
+        self._of[key] = _Seen(tuple(conditions), now, since_s)
 
     def forget(self, key: Key) -> None:
         """Note that a model is gone."""
         self._of.pop(key, None)
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the number of models by type, status and reason."""
-        tally = Tally(itertools.chain.from_iterable(self._of.values()))
-        family = GaugeMetricFamily(
+        """Yield the number of models by type, status and reason, and each model's replicas."""
+        resources = GaugeMetricFamily(
             "guidedmodel_operator_resources",
             "GuidedModels by condition, as this replica last reported them; a standby has none",
             labels=("condition", "status", "reason"),
         )
+        desired = GaugeMetricFamily(
+            "guidedmodel_operator_desired_replicas",
+            "Replicas that a GuidedModel should have; a standby tells of none",
+            labels=_MODEL,
+        )
+        ready = GaugeMetricFamily(
+            "guidedmodel_operator_ready_replicas", "Replicas of a GuidedModel that are ready", labels=_MODEL
+        )
+        starting = GaugeMetricFamily(
+            "guidedmodel_operator_starting_replicas",
+            "Replicas of a GuidedModel that start for the first time, within rollout.progressDeadline",
+            labels=_MODEL,
+        )
+        tally = Tally(itertools.chain.from_iterable(seen.conditions for seen in self._of.values()))
         for condition, models in tally.items():
-            family.add_metric(condition, models)
-        yield family
+            resources.add_metric(condition, models)
+        now_s = self._clock()
+        for key, (_, replicas, since_s) in self._of.items():
+            desired.add_metric(key, replicas.desired)
+            ready.add_metric(key, replicas.ready)
+            starting.add_metric(key, replicas.starting if now_s < since_s + replicas.start_s else 0)
+        yield from (resources, desired, ready, starting)
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,10 +234,8 @@ class OperatorMetrics:
             self.passes.labels(outcome)
         for reason in REASONS:
             self.errors.labels(reason)
-        self.condition_counts = ConditionCounts()
-        self.registry.register(self.condition_counts)
-        self.replica_counts = ReplicaCounts(clock)
-        self.registry.register(self.replica_counts)
+        self.models = ModelCounts(clock)
+        self.registry.register(self.models)
         ProcessCollector(registry=self.registry)
 
     def attach(self, sources: Sources) -> None:
@@ -182,3 +245,17 @@ class OperatorMetrics:
     def page(self) -> bytes:
         """Return the page that Prometheus scrapes."""
         return generate_latest(self.registry)
+
+    def of_requests(self) -> aiohttp.TraceConfig:
+        """Return what has a session's requests counted."""
+
+        async def ended(_session: object, _context: object, end: aiohttp.TraceRequestEndParams) -> None:
+            self.requests.labels(end.method, str(end.response.status)).inc()
+
+        async def broke(_session: object, _context: object, end: aiohttp.TraceRequestExceptionParams) -> None:
+            self.requests.labels(end.method, "0").inc()
+
+        told = aiohttp.TraceConfig()
+        told.on_request_end.append(ended)
+        told.on_request_exception.append(broke)
+        return told

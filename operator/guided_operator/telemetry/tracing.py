@@ -10,7 +10,7 @@
 """
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from typing import Final
 
 from opentelemetry import trace
@@ -65,22 +65,18 @@ def exporting(endpoint: str, sampling: float, pod_name: str) -> Iterator[None]:
         provider.shutdown()
 
 
-@contextmanager
-def reconcile(key: Key, wait_s: float) -> Iterator[Span]:
+def reconcile(key: Key, wait_s: float) -> AbstractContextManager[Span]:
     """Make the root span of a pass; `failed` says on it why the pass did."""
     attributes: dict[str, str | float] = {
         MODEL_NAMESPACE: key.namespace,
         MODEL_NAME: key.name,
         QUEUE_WAIT: round(wait_s, 6),
     }
-    with _tracer.start_as_current_span(RECONCILE, attributes=attributes, record_exception=False) as span:
-        yield span
+    return _tracer.start_as_current_span(RECONCILE, attributes=attributes, record_exception=False)
 
 
 def step(name: str) -> AbstractContextManager[object]:
-    """Make the span of one step of a pass, where the pass is being traced."""
-    if not trace.get_current_span().is_recording():
-        return nullcontext()
+    """Make the span of one step of a pass."""
     return _tracer.start_as_current_span(name, record_exception=False)
 
 

@@ -7,19 +7,18 @@ import sys
 import tempfile
 import time
 import webbrowser
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from types import FrameType
-from typing import Final, Self
+from typing import Final
 
 import click
 
-from guided_operator.api import GuidedModel, Manifest, ManifestError, read
-from guided_operator.cli.inputs import text_of
+from guided_operator.api import GuidedModel, ManifestError, Problem
+from guided_operator.cli.inputs import Fault, gather
 from guided_operator.cli.local.pod import LocalPod, PodError, StoppedError, containers
-from guided_operator.cli.local.site import PortTakenError, lay_out, local_site
+from guided_operator.cli.local.site import free_port, lay_out, local_site
 from guided_operator.cli.local.traces import Collector, TraceBook, tree
-from guided_operator.cli.local.viewer import Viewer, ViewerError
+from guided_operator.cli.local.viewer import trace_page
 from guided_operator.cli.rules import broken_rules
 from guided_operator.policy.spec_checks import check_spec
 
@@ -33,41 +32,21 @@ _EXAMPLE_SCHEMA: Final = {
 }
 
 
-class Stop:
-    """Counts signals to stop while it is entered: the first ends the pod in order, the second kills it.
+@contextlib.contextmanager
+def signals_kept() -> Iterator[list[int]]:
+    """Keep signals to stop in a list while this is entered.
 
     The handler takes no lock (an Event has one): it runs in the main thread, between any two of its steps, so
     that it would wait for ever for a lock that this thread holds.
     """
-
-    def __init__(self) -> None:
-        self._asked = 0
-
-    def __enter__(self) -> Self:
-        numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-        self._before = [(number, signal.signal(number, self._count)) for number in numbers]
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        for number, handler in self._before:
+    heard: list[int] = []
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = [(number, signal.signal(number, lambda number, _: heard.append(number))) for number in numbers]
+    try:
+        yield heard
+    finally:
+        for number, handler in before:
             signal.signal(number, handler)
-
-    def _count(self, _number: int, _frame: FrameType | None) -> None:
-        self._asked += 1
-
-    def is_asked(self) -> bool:
-        """Return whether the pod is to end."""
-        return self._asked > 0
-
-    def is_hurried(self) -> bool:
-        """Return whether it is to end at once."""
-        return self._asked > 1
-
-    def wait(self, timeout_s: float) -> bool:
-        """Sleep; return whether it was asked for by then. A request does not end the sleep."""
-        if not self.is_asked():
-            time.sleep(timeout_s)
-        return self.is_asked()
 
 
 def main(
@@ -78,55 +57,56 @@ def main(
     *,
     viewer: bool,
 ) -> int:
-    """Serve until SIGINT, SIGTERM or SIGHUP.
+    """Serve until SIGINT, SIGTERM or SIGHUP: the first ends the pod in order, the second kills it.
 
     Every process and file of the pod is gone when this returns, or when this process is killed. Return 0 when
     it was stopped, 1 if the pod failed, 2 if the manifest, the port or the viewer will not do.
     """
+    inputs = gather([file])
+    found = inputs.judged(broken_rules, check_spec)
+    if len(inputs.models) > 1:
+        found.append(Fault(file, Problem("manifest", "must be one GuidedModel, holds more")))
+    if found:
+        for fault in found:
+            click.echo(fault, err=True)
+        return 2
+    [(_, model)] = inputs.models
     try:
-        manifest = _checked(read(text_of(file)))
-        page = Viewer() if viewer else None
-        with contextlib.ExitStack() as stack:
-            stop = stack.enter_context(Stop())
-            folder = Path(
-                stack.enter_context(
-                    tempfile.TemporaryDirectory(prefix="guidedmodel-", ignore_cleanup_errors=True)
-                )
-            )
-            book = TraceBook()
-            collector = Collector(book, page.take) if page else Collector(book)
-            stack.callback(collector.close)
-            site = local_site(folder, volumes=volumes, port=port, otlp_endpoint=collector.endpoint)
-            plan = containers(lay_out(manifest, site, config_maps))
-            if page:
-                plan.insert(0, page.container(folder))
-            pod = LocalPod(plan, folder, environment=_EXPORT_SOON)
-            url = f"http://{site.bind_host}:{site.ports.engine}"
-            return _serve(pod, stop, book, _greeting(manifest.model, url), page)
+        page_port = free_port() if viewer else None
+        page = f"http://127.0.0.1:{page_port}" if page_port else ""
+        with (
+            signals_kept() as heard,
+            tempfile.TemporaryDirectory(prefix="guidedmodel-", ignore_cleanup_errors=True) as made,
+            Collector(book := TraceBook()) as collector,
+        ):
+            folder = Path(made)
+            traces = page or collector.endpoint
+            site = local_site(folder, volumes=volumes, port=port, otlp_endpoint=traces)
+            plan = containers(lay_out(model, inputs.sources(model), site, config_maps))
+            if page_port:
+                plan.insert(0, trace_page(folder, page_port))
+            pod = LocalPod(plan, folder, click.echo, heard=heard, environment=_EXPORT_SOON)
+            greeting = _greeting(model, f"http://{site.bind_host}:{site.ports.engine}")
+            return _serve(pod, heard, book, greeting, page)
     except ManifestError as error:
         for problem in error.problems:
             click.echo(f"{file}: {problem}", err=True)
-    except (PodError, PortTakenError, ViewerError) as error:
+    except PodError as error:
         click.echo(f"guidedmodel: {error}", err=True)
     return 2
 
 
-def _checked(manifest: Manifest) -> Manifest:
-    if problems := [*broken_rules(manifest.model), *check_spec(manifest.model)]:
-        raise ManifestError(problems)
-    return manifest
-
-
-def _serve(pod: LocalPod, stop: Stop, book: TraceBook, greeting: str, page: Viewer | None) -> int:
+def _serve(pod: LocalPod, heard: Sequence[int], book: TraceBook, greeting: str, page: str) -> int:
     started = time.monotonic()
     try:
-        pod.start(click.echo, is_stopping=stop.is_asked)
+        pod.start()
         click.echo(f"ready after {time.monotonic() - started:.1f} s\n{greeting}")
         if page:
-            click.echo(f"traces at {page.url}")
+            click.echo(f"traces at {page}")
             if sys.stdout.isatty():
-                webbrowser.open(page.url)
-        while not stop.wait(_TICK_S):
+                webbrowser.open(page)
+        while not heard:
+            time.sleep(_TICK_S)
             pod.check()
             for spans in book.ripe(time.monotonic()):
                 click.echo(f"{tree(spans)}\n")  # the empty line ends it, for whoever reads our output
@@ -136,11 +116,11 @@ def _serve(pod: LocalPod, stop: Stop, book: TraceBook, greeting: str, page: View
             click.echo(f"The end of its log:\n{error.log}", err=True)
         return 1
     except StoppedError:
-        return 0
+        pass
     finally:
-        if stop.is_asked():
+        if heard:
             click.echo("stopping")
-        pod.stop(is_hurried=stop.is_hurried)
+        pod.stop()
     return 0
 
 

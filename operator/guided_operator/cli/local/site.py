@@ -5,33 +5,23 @@ import os
 import random
 import socket
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 from guided_contract import grammar_files
 from guided_contract.config import PortsConfig
-from guided_operator.api import GuidedModel, Manifest, ManifestError, Problem
+from guided_operator.api import GuidedModel, ManifestError, Problem
 from guided_operator.builders import Site, render
 from guided_operator.builders.source import parse_source
+from guided_operator.cli.local.pod import PodError
 
 ENV_HOME: Final = "GUIDEDMODEL_HOME"  # folder of what belongs to this program
 _HOME: Final = "~/.local/share/guidedmodel"
 _LOOPBACK: Final = "127.0.0.1"
-_CONFIG_FILE: Final = "config.json"
-_GRAMMARS: Final = "named-grammars"
 _DEFAULT_PORT: Final = 8000
 _RANGE: Final = range(20000, 32000)
 _TRIES: Final = 2000
-
-
-class PortTakenError(Exception):
-    """The port that was asked for is in use."""
-
-
-def volumes_folder() -> Path:
-    """Return the folder that holds a folder for each claim that --volume does not name."""
-    return Path(os.environ.get(ENV_HOME) or _HOME).expanduser() / "volumes"
 
 
 def local_site(
@@ -39,52 +29,57 @@ def local_site(
 ) -> Site:
     """Return a site below `folder`, whose path must be short (sockets lie below it), with free ports.
 
-    Claims that `volumes` does not name are looked for in `volumes_folder()`. `port` None: 8000, or another if
-    that is taken. `otlp_endpoint` None: as the resource says.
+    A claim that `volumes` does not name is a folder of that name in "volumes" of our home. `port` None: 8000,
+    or another if that is taken. `otlp_endpoint` None: as the resource says.
 
     Raises
     ------
-    PortTakenError
+    PodError
         `port` is in use.
     """
-    engine, launcher, sidecar = _free_ports(port)
+    if port is not None and not _take(port):
+        raise PodError(f"port {port} is in use")
+    home = Path(os.environ.get(ENV_HOME) or _HOME).expanduser()
 
     def models(claim: str) -> str:
-        return str(volumes.get(claim, volumes_folder() / claim))
+        return str(volumes.get(claim, home / "volumes" / claim))
 
     return Site(
         plugin_image="none",  # the installed plugin is used; the container that copies it is not run
         python=sys.executable,
         run_dir=str(folder / "run"),
-        config_path=str(folder / _CONFIG_FILE),
-        named_grammars=str(folder / _GRAMMARS),
+        config_path=str(folder / "config.json"),
+        named_grammars=str(folder / "named-grammars"),
         plugin_dir="",
         home="",
         hub="",
         cache="",
         models=models,
         bind_host=_LOOPBACK,
-        ports=PortsConfig(engine=engine, launcher=launcher, sidecar=sidecar),
+        ports=PortsConfig(engine=port or free_port(_DEFAULT_PORT), launcher=free_port(), sidecar=free_port()),
         endpoint_lag_s=None,
         otlp_endpoint=otlp_endpoint,
     )
 
 
-def lay_out(manifest: Manifest, site: Site, config_maps: Mapping[str, Path]) -> Any:
+def lay_out(
+    gm: GuidedModel, sources: Mapping[str, Mapping[str, str]], site: Site, config_maps: Mapping[str, Path]
+) -> Any:
     """Write the pod's files where the site says; return its pod template (V1PodTemplateSpec).
 
-    `config_maps`: folders that stand for ConfigMaps, a file for each key, followed as it changes.
+    Grammars' texts come from `sources`, the ConfigMaps' data by name, and from `config_maps`, folders that
+    stand for ConfigMaps, a file for each key, followed as it changes.
 
     Raises
     ------
     ManifestError
         A model's folder, or a grammar's text, does not exist.
     """
-    gm = manifest.model
     if gm.spec.parallelism.nodes > 1:
         raise ManifestError([Problem("spec.parallelism.nodes", "must be 1 here: this machine is one node")])
-    _check_folders(gm, site)
-    _lay_out_grammars(manifest, Path(site.named_grammars), config_maps)
+    problems = [*_folders_missing(gm, site), *_lay_out_grammars(gm, sources, site, config_maps)]
+    if problems:
+        raise ManifestError(problems)
     children = render(gm, site)
     Path(site.run_dir).mkdir(mode=0o700)
     config = Path(site.config_path)
@@ -92,13 +87,16 @@ def lay_out(manifest: Manifest, site: Site, config_maps: Mapping[str, Path]) -> 
     return children.template
 
 
-def _lay_out_grammars(manifest: Manifest, folder: Path, config_maps: Mapping[str, Path]) -> None:
+def _lay_out_grammars(
+    gm: GuidedModel, sources: Mapping[str, Mapping[str, str]], site: Site, config_maps: Mapping[str, Path]
+) -> list[Problem]:
     problems = []
+    folder = Path(site.named_grammars)
     folder.mkdir(mode=0o700)
-    for index, grammar in enumerate(manifest.model.spec.guided_decoding.grammars):
+    for index, grammar in enumerate(gm.spec.guided_decoding.grammars):
         name, key = grammar.config_map_key_ref.name, grammar.config_map_key_ref.key
         file = folder / grammar_files.file_name(grammar.name, grammar.kind)
-        text = manifest.config_maps.get(name, {}).get(key)
+        text = sources.get(name, {}).get(key)
         if name in config_maps and (config_maps[name] / key).is_file():
             file.symlink_to(config_maps[name] / key)
         elif name not in config_maps and text is not None:
@@ -107,57 +105,35 @@ def _lay_out_grammars(manifest: Manifest, folder: Path, config_maps: Mapping[str
             hint = "in the manifest file: add it there, or give a folder with --config-map"
             field = f"spec.guidedDecoding.grammars[{index}].configMapKeyRef"
             problems.append(Problem(field, f"there is no ConfigMap {name} with key {key} {hint} {name}=DIR"))
-    if problems:
-        raise ManifestError(problems)
+    return problems
 
 
-def _check_folders(gm: GuidedModel, site: Site) -> None:
-    problems = []
+def _folders_missing(gm: GuidedModel, site: Site) -> Iterator[Problem]:
     for field, uri in gm.spec.uris.items():
         source = parse_source(uri)
         location = Path(source.location(site))
         if source.is_local and not location.is_dir():
             hint = f"; --volume {source.claim}=DIR names another folder" if source.claim else ""
-            problems.append(Problem(field, f"there is no folder {location}{hint}"))
-    if problems:
-        raise ManifestError(problems)
+            yield Problem(field, f"there is no folder {location}{hint}")
 
 
-def _free_ports(wanted: int | None) -> list[int]:
-    """Return the engine's port and two more.
+def free_port(*wanted: int) -> int:
+    """Return the first of these ports, or else another, that is free and that nobody else takes from us.
 
-    Those we choose lie below the range from which the kernel takes ports for outgoing connections, so that
-    none is lost to one of those before its server binds it.
+    Others lie below the range from which the kernel takes ports for outgoing connections, so that none is
+    lost to one of those before its server binds it.
     """
-    if wanted is not None and not _is_free(wanted):
-        raise PortTakenError(f"port {wanted} is in use")
-    first = [wanted] if wanted is not None else [_DEFAULT_PORT] if _is_free(_DEFAULT_PORT) else []
-    others = (port for port in random.sample(_RANGE, _TRIES) if port not in first and _is_free(port))
-    return [*first, *(next(others) for _ in range(3 - len(first)))]
+    return next(port for port in (*wanted, *random.sample(_RANGE, _TRIES)) if _take(port))
 
 
-def free_port() -> int:
-    """Return a port that is free now, and that no other `guidedmodel run` takes."""
-    return next(port for port in random.sample(_RANGE, _TRIES) if _is_free(port))
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((_LOOPBACK, port))
-        except OSError:
-            return False
-    return _claim(port)
-
-
-def _claim(port: int) -> bool:
-    """Take a port for this process's life; False if another `guidedmodel run` has it.
+def _take(port: int) -> bool:
+    """Take a port for this process's life; False if it is in use, or another `guidedmodel run` has it.
 
     vLLM binds its port a minute after it was chosen, and shares it in silence with whoever is there.
     """
     claim = socket.socket(socket.AF_UNIX)
     try:
+        socket.create_server((_LOOPBACK, port)).close()
         claim.bind(f"\0guidedmodel-port-{port}")  # an abstract name: exclusive, and gone with the process
     except OSError:
         claim.close()
