@@ -254,18 +254,23 @@ def compile_for(asked: Any, model: str) -> None:
 # --- the page ---
 
 
+def percentile(values: Sequence[float], share: int) -> float:
+    """Return the value that so many of a hundred do not exceed."""
+    return float(np.percentile(values, share))
+
+
 def bars(found: dict[str, Found]) -> Iterator[Bar]:
     """Judge what was measured of one grammar at a time."""
     if OURS not in found:
         return
     ours = found[OURS]
-    p99, known = np.percentile(ours.proven, 99), np.percentile(ours.known, 50)
+    p99, known = percentile(ours.proven, 99), percentile(ours.known, 50)
     yield Bar("cold p99 <= 100 ms on 4 idle cores", f"{p99:.1f} ms", p99 <= 100)
     yield Bar("a cached grammar: p50 <= 1 ms", f"{known:.2f} ms", known <= 1)
     if UPSTREAM in found:
-        theirs = np.percentile(found[UPSTREAM].proven, 99)
+        theirs = percentile(found[UPSTREAM].proven, 99)
         yield Bar("cold p99 <= 1/10 of upstream's", f"{p99:.0f} ms to {theirs:.0f} ms", p99 <= theirs / 10)
-        begun, theirs = np.percentile(ours.begun, 50), np.percentile(found[UPSTREAM].begun, 50)
+        begun, theirs = percentile(ours.begun, 50), percentile(found[UPSTREAM].begun, 50)
         asks = "cold p50, until ranks have it, <= 1.5 times upstream's compile"
         yield Bar(asks, f"{begun:.1f} ms to {theirs:.1f} ms", begun <= 1.5 * theirs)
 
@@ -276,7 +281,7 @@ def rows(found: dict[str, Found]) -> Iterator[str]:
     yield "|---|---|---|---|---|"
     for mode, one in found.items():
         cells = [
-            " / ".join(f"{np.percentile(times, share):.3g}" for share in (50, 95, 99) if times)
+            " / ".join(f"{percentile(times, share):.3g}" for share in (50, 95, 99) if times)
             for times in (one.begun, one.proven, one.known)
         ]
         answers = ", ".join(f"{count} {outcome}" for outcome, count in one.outcomes.most_common())
