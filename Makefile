@@ -27,7 +27,7 @@ lock:  ## pin all dependencies anew (requirements/*.txt)
 lint: $(SETUP)  ## ruff, mypy --strict, import-linter, generated files up to date
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
-	$(VENV)/bin/mypy operator/guided_operator engine/guided_contract engine/guided_engine engine/guided_grammar sidecar/guided_sidecar tools/devtools benchmarks/rankbench benchmarks/schemasuite benchmarks/grammarbench benchmarks/operatorbench benchmarks/processorbench
+	$(VENV)/bin/mypy operator/guided_operator engine/guided_contract engine/guided_engine engine/guided_grammar sidecar/guided_sidecar tools/devtools benchmarks/rankbench benchmarks/schemasuite benchmarks/*.py
 	$(VENV)/bin/lint-imports
 	$(PY) -m devtools.api_reference --check
 	$(PY) -m devtools.dashboard --check
@@ -154,7 +154,7 @@ cluster: $(SETUP)  ## a one-node Kubernetes in namespaces of its own, with the s
 
 .PHONY: cluster-down
 cluster-down: $(SETUP)  ## end that cluster; nothing of it stays
-	$(PY) -m devtools.cluster down
+	$(PY) -m devtools.cluster
 
 .PHONY: schema-table
 schema-table: $(SETUP)  ## what is enforced of JSON Schema, by us and by each library: docs/json-schema.md (SUITE=JSON-Schema-Test-Suite/tests)
@@ -167,34 +167,29 @@ client-table: $(SETUP)  ## which types of pydantic and zod are served: the types
 # --- benchmarks (benchmarks/README.md) ---
 
 .PHONY: bench-ranks
-bench-ranks: $(SETUP)  ## guided decoding on a virtual GPU against upstream; ROWS=, MODES=, REPS=, FULL=1
-	@PYTHONPATH=tools:benchmarks $(PY) -m rankbench
+bench-ranks: $(SETUP)  ## guided decoding on a virtual GPU against upstream (CELLS=, MODES=, REPS=, PROFILE=1, OUT=)
+	@PYTHONPATH=tools:benchmarks $(PY) -m rankbench ranks
 
 .PHONY: bench-speculation
-bench-speculation: $(SETUP)  ## speculation on a virtual GPU and on this CPU, by method, scheduling and load, against upstream (CELLS=, MODES=, REPS=, OUT=)
-	@PYTHONPATH=tools:benchmarks $(PY) -m rankbench.speculating
-
-.PHONY: bench-grammar
-bench-grammar: $(SETUP)  ## how long a grammar takes to be prepared, cold and cached, beside upstream's compile (SUITE=, DOCUMENTS=, MODES=, OUT=)
-	@PYTHONPATH=tools:benchmarks:tests $(PY) -m grammarbench
-
-.PHONY: bench-operator
-bench-operator: $(SETUP)  ## the operator with 500 GuidedModels (N=, REPS=, IDLE=, CHANGE=, RATE=, REVISIONS=, FOREIGN=, STORM=, CORES=, OUT=)
-	@PYTHONPATH=tools:benchmarks:tests $(PY) -m operatorbench
-
-# tests/support/v2cpu does nothing unless VLLM_USE_V2_MODEL_RUNNER=1.
-.PHONY: bench-processors
-bench-processors: $(SETUP)  ## what logits processors cost a step, beside none, upstream's and a loop over rows (CELLS=, REPS=, OUT=)
-	@PYTHONPATH=tools:benchmarks:tests/support/v2cpu $(PY) -m processorbench
-
-.PHONY: bench-cpu
-bench-cpu: $(SETUP)  ## the tiny model on real vLLM and this CPU, guided, ours against upstream
-	@PYTHONPATH=tools:benchmarks $(PY) -m rankbench.real
+bench-speculation: $(SETUP)  ## speculation on a virtual GPU, by method, scheduling and load, against upstream (CELLS=, MODES=, REPS=, OUT=)
+	@PYTHONPATH=tools:benchmarks $(PY) -m rankbench speculation
 
 .PHONY: bench-gpu
 bench-gpu: $(SETUP)  ## a model of random weights on a real GPU, guided, ours against upstream (WEIGHTS=1B or 8B, CELLS=, MODES=, REPS=)
 	@PYTHONPATH=tools:benchmarks $(PY) -m rankbench.gpu
 
+.PHONY: bench-grammar
+bench-grammar: $(SETUP)  ## how long a grammar takes to be prepared, cold and cached, beside upstream's compile (MODES=, EVERY=, UNIQUE=)
+	@PYTHONPATH=tools:benchmarks:tests $(PY) -m grammarbench
+
+.PHONY: bench-operator
+bench-operator: $(SETUP)  ## the operator with 500 GuidedModels (N=, RATE=, CHANGE=, IDLE=)
+	@PYTHONPATH=tools:benchmarks:tests $(PY) -m operatorbench
+
+.PHONY: bench-processors
+bench-processors: $(SETUP)  ## what logits processors cost a step of the host, beside none (CELLS=, REPS=)
+	@PYTHONPATH=tools:benchmarks $(PY) -m processorbench
+
 .PHONY: bench-telemetry
 bench-telemetry: $(SETUP)  ## throughput with traces on against off, on real vLLM and this CPU (MINUTES=20)
-	@PYTHONPATH=tools:benchmarks $(PY) benchmarks/tracing.py
+	@PYTHONPATH=tools:benchmarks $(PY) -m tracing

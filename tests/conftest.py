@@ -7,7 +7,7 @@ from typing import Final
 
 import hypothesis
 import pytest
-from devtools import cluster, engine_env, golang, image
+from devtools import cluster, golang, image, venvs
 from devtools.control_plane import Addresses, ControlPlane
 from devtools.golang import MissingToolError
 
@@ -65,7 +65,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
     folder = tmp_path_factory.mktemp("node")
     try:
         cluster.build()
-        venv = engine_env.path()
+        venv = venvs.engine()
     except MissingToolError as error:
         unavailable(error)
     started = cluster.start(folder, [(venv, image.ENGINE_ENV)])

@@ -1,4 +1,1 @@
-"""Guided decoding on a virtual GPU, everything but the GPU's own work being real.
-
-`make bench-ranks` asks what guiding costs, `make bench-speculation` what speculation is worth.
-"""
+"""Guided decoding on a virtual GPU, everything but the GPU's own work being real; `gpu`: on a real one."""

@@ -35,18 +35,13 @@ class Costs:
         return least_s * max(1.0, tokens / self.full_rows) if self.full_rows else least_s
 
 
-FLAT: Final = Costs()  # what `make bench-ranks` measures with: the step is as long for any batch
-
-
 @dataclass(slots=True)
 class Step:
-    """When a step's work ended, and what the GPU waited for."""
+    """When a step's work ended, how long it was, and how long the GPU waited for masks."""
 
-    start: float
     sampled: float
     end: float
     busy_s: float
-    late_launch_s: float
     late_mask_s: float
 
 
@@ -71,11 +66,6 @@ class Timeline:
         self._launched = 0  # steps whose forward pass this rank has enqueued
         self._resolved: list[Step] = []
         self._free = 0.0
-
-    @property
-    def launched(self) -> int:
-        """Return how many steps this rank has enqueued."""
-        return self._launched
 
     def launch(self, tokens: int = 1) -> int:
         """Enqueue a forward pass over so many tokens; return the step's number, from 0."""
@@ -120,9 +110,8 @@ class Timeline:
         after_s = float(marks[:, _ROWS].max()) * costs.mask_row_s + costs.sample_s
         draft_s = float(marks[:, _DRAFT_S].max())
         sampled = sampling + after_s
-        gap = 0.0 if step == 0 else start - self._free
         end = sampled + draft_s
-        made = Step(start, sampled, end, forward_s + after_s + draft_s, gap, sampling - forward_end)
+        made = Step(sampled, end, forward_s + after_s + draft_s, sampling - forward_end)
         self._resolved.append(made)
         self._free = end
 

@@ -1,4 +1,4 @@
-"""One engine of the benchmark, `python -m rankbench.engine SPEC.json REPLIES`: real vLLM on a virtual GPU.
+"""One engine of the benchmark, `python -m rankbench.engine SPEC.json REPLIES`: vLLM, its GPU real or virtual.
 
 Reads a protocol.Run per line on its standard input, serves it, and writes a protocol.Served per line to the
 file descriptor REPLIES. All requests of a batch are queued while the scheduler pauses, and their grammars
@@ -10,7 +10,6 @@ import itertools
 import os
 import sys
 import time
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,13 +19,12 @@ import numpy as np
 from guided_contract import config as pod_config
 from guided_contract import names
 from guided_contract.config import LogitsProcessorConfig, PodConfig
-from rankbench import on_gpu, processes
+from rankbench import documents, on_gpu, processes
 from rankbench.documents import SEQUENCES, TOKENS, Corpus
-from rankbench.methods import drafts_by_method
+from rankbench.drafts import drafts_by_method
 from rankbench.on_gpu import Records
 from rankbench.protocol import EngineSpec, Failed, Run, Served
-from rankbench.tasks import Tasks
-from rankbench.window import LEAD_IN, Report, Seen
+from rankbench.window import LEAD_IN, Report
 
 PROMPT_TOKENS: Final = 8
 FIRST_DOCUMENT: Final = 16
@@ -42,17 +40,13 @@ class Engine:
     def __init__(self, spec: EngineSpec, stack: contextlib.ExitStack) -> None:
         self._spec = spec
         self._is_virtual = spec.device == "virtual"
-        folder = Path(spec.folder)
-        self._schemas: Mapping[str, Corpus | Records | Tasks] = {Records.name: Records()}
-        if spec.sets == [Tasks.name]:
-            self._schemas = {Tasks.name: Tasks()}
-        elif spec.device != "gpu":
-            corpora = {name: Corpus.load(name, Path(spec.corpora)) for name in spec.sets}
-            self._schemas = corpora
+        self._schemas: dict[str, Corpus | Records] = {Records.name: Records()}
         if self._is_virtual:
-            documents = np.concatenate([corpora[name].tokens for name in spec.sets])
-            np.save(folder / "documents.npy", documents)
-            self._proposals = drafts_by_method(documents, spec.drafts)
+            corpora = {name: documents.corpus(name) for name in spec.sets}
+            self._schemas.update(corpora)
+            generated = np.concatenate([corpus.tokens for corpus in corpora.values()])
+            np.save(Path(spec.folder) / "documents.npy", generated)
+            self._proposals = drafts_by_method(generated, spec.drafts)
         self._grammars: Any = None
         if spec.ours:
             self._grammars = _pod(spec, stack)
@@ -61,76 +55,46 @@ class Engine:
         self._ids = itertools.count()
 
     def serve(self, run: Run) -> Served | Failed:
-        """Serve one batch, or several that follow each other, and return what was measured."""
-        if run.then:
-            return self._serve_phases(run)
+        """Serve one batch and return what was measured."""
         params = self._params(run)
         self._core.call_utility("pause_scheduler", "keep", False)
-        self._add(run, params)
+        for sequence, one in enumerate(params):
+            prompt = {"prompt_token_ids": self._prompt(run, sequence)}
+            self._llm.llm_engine.add_request(str(next(self._ids)), prompt, one)
         if self._is_virtual:
             self._llm.collective_rpc("rankbench_begin", args=(run.batch, run.steps, run.profile, run.method))
         self._settle()
         cpu_s = processes.cpu_s(os.getpid())
         start = time.perf_counter()
         self._core.call_utility("resume_scheduler")
-        seen = self._answers()
+        answers = self._answers()
         cpu_s = processes.cpu_s(os.getpid()) - cpu_s
         wall_s = time.perf_counter() - start
-        tokens = sum(one.tokens for one in seen)
-        token_s = [one.token_s for one in seen]
+        served = Served(tokens=sum(len(one.token_ids) for one in answers), cpu_s=cpu_s, wall_s=wall_s)
         if not self._is_virtual:
-            accepted = [count for one in seen for count in one.accepted]
-            return Served(
-                tokens=tokens, cpu_s=cpu_s, wall_s=wall_s, token_s=token_s, accepted=accepted, ranks=[]
-            )
+            return served
         reports = [msgspec.convert(r, Report) for r in self._llm.collective_rpc("rankbench_report")]
-        if failed := _ended_otherwise(seen):
-            return failed
+        ends = [(one.finish_reason, one.stop_reason) for one in answers]
+        if wrong := [end for end in ends if end != ("length", None)]:
+            return Failed(reason=f"{len(wrong)} of {len(ends)} requests ended otherwise: {wrong[0]}")
         if not reports[0].steps:
             return Failed(reason="the batch was not full for long enough")
-        used = self._backends(run, params)
-        return Served(
-            tokens=tokens, cpu_s=cpu_s, wall_s=wall_s, token_s=token_s, backends=used, ranks=reports
+        return msgspec.structs.replace(
+            served,
+            window=reports[0],
+            lost_drafts=sum(report.lost_drafts for report in reports),
+            forbidden=sum(report.forbidden for report in reports),
         )
 
-    def _serve_phases(self, run: Run) -> Served | Failed:
-        """Serve batch after batch of a virtual GPU; grammars are known before the first begins."""
-        phases = [msgspec.structs.replace(run, batch=batch, then=[]) for batch in (run.batch, *run.then)]
-        prepared = [(phase, self._params(phase)) for phase in phases]
-        self._llm.collective_rpc("rankbench_begin", args=(0, 0, "", run.method))
-        self._settle()
-        cpu_s = processes.cpu_s(os.getpid())
-        start = time.perf_counter()
-        seen: list[Seen] = []
-        for phase, params in prepared:
-            self._add(phase, params)
-            seen += self._answers()
-        wall_s = time.perf_counter() - start
-        cpu_s = processes.cpu_s(os.getpid()) - cpu_s
-        tokens, token_s = sum(one.tokens for one in seen), [one.token_s for one in seen]
-        return _ended_otherwise(seen) or Served(
-            tokens=tokens, cpu_s=cpu_s, wall_s=wall_s, token_s=token_s, ranks=[]
-        )
-
-    def _add(self, run: Run, params: Sequence[Any]) -> None:
-        for sequence, one in enumerate(params):
-            prompt = {"prompt_token_ids": self._prompt(run, sequence)}
-            self._llm.llm_engine.add_request(str(next(self._ids)), prompt, one)
-
-    def _answers(self) -> list[Seen]:
+    def _answers(self) -> list[Any]:
         """Wait for all that was asked."""
         engine = self._llm.llm_engine
-        seen: dict[str, Seen] = {}
+        last: dict[str, Any] = {}
         while engine.has_unfinished_requests():
-            for output in engine.step():
-                seen.setdefault(output.request_id, Seen()).take(output.outputs[0])
-        return list(seen.values())
+            last |= {output.request_id: output.outputs[0] for output in engine.step()}
+        return list(last.values())
 
     def _prompt(self, run: Run, sequence: int) -> list[int]:
-        schemas = self._schemas[run.schemas]
-        if isinstance(schemas, Tasks):
-            known: list[int] = self._llm.get_tokenizer().encode(schemas.prompt(sequence))
-            return known
         # On a virtual GPU the first token says what is generated.
         first = FIRST_DOCUMENT + (self._document(run, sequence) if self._is_virtual else sequence)
         return [first, *range(100, 99 + PROMPT_TOKENS)]
@@ -156,9 +120,8 @@ class Engine:
                 SamplingParams(
                     temperature=0.0,
                     max_tokens=self._length(run, sequence),
-                    # Unguided, the tiny model would end at once; a grammar's end is its own to choose.
-                    # A task's answer ends by itself, guided or not.
-                    ignore_eos=self._is_virtual or not (is_guided or run.schemas == Tasks.name),
+                    # Unguided, random weights might end at once; a grammar's end is its own to choose.
+                    ignore_eos=self._is_virtual or not is_guided,
                     detokenize=False,
                     structured_outputs=StructuredOutputsParams(json=schema) if is_guided else None,
                     extra_args=arguments,
@@ -166,21 +129,11 @@ class Engine:
             )
         return made
 
-    def _backends(self, run: Run, params: Sequence[Any]) -> dict[int, str]:
-        """Return the library that makes the masks of each guided sequence."""
-        return {
-            sequence: (one.extra_args or {}).get(names.TICKET_ARG, {}).get("backend", run.backend)
-            for sequence, one in enumerate(params)
-            if one.structured_outputs is not None
-        }
-
     def _document(self, run: Run, sequence: int) -> int:
         return self._spec.sets.index(run.schemas) * SEQUENCES + sequence
 
     def _length(self, run: Run, sequence: int) -> int:
         """Return how many tokens a sequence needs so that all of a batch end together, after the window."""
-        if run.tokens:
-            return run.tokens
         if not self._is_virtual:
             return run.steps
         steps = run.steps + 2 * LEAD_IN
@@ -189,7 +142,7 @@ class Engine:
         generated = 1
         right = self._proposals[run.method].right[self._document(run, sequence)]
         for _ in range(steps):
-            generated += 1 + min(int(right[generated]), self._spec.scheduled)
+            generated += 1 + int(right[generated])
             if generated >= TOKENS - 10:
                 raise ValueError("the documents are too short for so many steps")
         return generated
@@ -207,13 +160,6 @@ class Engine:
         raise TimeoutError("the engine does not come to rest")
 
 
-def _ended_otherwise(seen: Sequence[Seen]) -> Failed | None:
-    wrong = [one.end for one in seen if one.end != ("length", None)]
-    if not wrong:
-        return None
-    return Failed(reason=f"{len(wrong)} of {len(seen)} requests ended otherwise: {wrong[0]}")
-
-
 def _pod(spec: EngineSpec, stack: contextlib.ExitStack) -> Any:
     """Write the pod's configuration and stand in for its sidecar."""
     from rankbench.grammars import Grammars, Ranks  # noqa: PLC0415 - not for upstream's engines
@@ -227,7 +173,6 @@ def _pod(spec: EngineSpec, stack: contextlib.ExitStack) -> Any:
         run_dir=str(folder),
         tensor_parallel=spec.tensor_parallel,
         logits_processors=[_DRY] if spec.has_dry else [],
-        drafts_by_load=spec.is_by_load,
     )
     (folder / "config.json").write_bytes(pod_config.encode(pod))
     os.environ[names.ENV_CONFIG] = str(folder / "config.json")
@@ -242,18 +187,14 @@ def _llm(spec: EngineSpec) -> Any:
         arguments["worker_cls"] = "guided_engine.worker.GuidedWorker"
     if spec.tensor_parallel == 1:
         # As on a GPU; the CPU platform takes a process for the only rank, too.
-        arguments["distributed_executor_backend"] = spec.executor
+        arguments["distributed_executor_backend"] = "uni"
     if spec.drafts:
         # For each of a virtual GPU's methods: they differ in what they cost and in what they guess.
         arguments["speculative_config"] = {
             "method": "draft_model",
-            "model": spec.draft_model or spec.model,
+            "model": spec.model,
             "num_speculative_tokens": spec.drafts,
-            **({"num_speculative_tokens_per_batch_size": spec.schedule} if spec.schedule else {}),
         }
-        if spec.device == "cpu":
-            arguments["per_request_spec_decode_metrics"] = "detailed"
-            arguments["disable_log_stats"] = False
     if spec.device == "gpu":
         arguments |= on_gpu.arguments(spec)
     backend = "guidance" if spec.backend == "guidance" else "xgrammar"

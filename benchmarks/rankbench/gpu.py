@@ -5,7 +5,6 @@ that the grammar keeps to its records, of which there are more than a run genera
 generates the same number of tokens.
 """
 
-import json
 import os
 import shutil
 import sys
@@ -18,14 +17,16 @@ import commit
 import vocabulary
 from devtools import cache
 
-from rankbench import turns
-from rankbench.cells import BASELINE, OURS, OURS_EACH, UPSTREAM, WITH_PLUGIN, Mode
+from rankbench import statistics
+from rankbench.cells import BASELINE, OURS, UPSTREAM, WITH_PLUGIN, Mode
+from rankbench.measure import Record
 from rankbench.on_gpu import Records
 from rankbench.programs import Program
-from rankbench.protocol import EngineSpec, Run, Served
+from rankbench.protocol import EngineSpec, Failed, Run
 
 _TOKENS: Final = 128
-_MODES: Final = (BASELINE, WITH_PLUGIN, *UPSTREAM, OURS, *OURS_EACH)
+_REPETITIONS: Final = 5
+_MODES: Final = (BASELINE, WITH_PLUGIN, *UPSTREAM, OURS)
 _CELLS: Final = [(drafts, batch) for drafts in (0, 3) for batch in (1, 64, 256)]
 # As wide and deep as models that are served with so many billions of weights.
 _SHAPES: Final = {
@@ -60,8 +61,8 @@ def main() -> int:
     weights = os.environ.get("WEIGHTS") or "1B"
     print(f"commit {commit.name()}, {_device()}, {weights} random weights, {vocabulary.SIZE} tokens,")
     print(f"{_TOKENS} tokens of each sequence, each with a schema of its own\n")
-    print("| cell | mode | tokens | tok/s | of unguided (95 %) | CPU s per 1,000 tok |")
-    print("| --- | --- | --- | --- | --- | --- |")
+    print("| cell | mode | tok/s | of unguided (95 %) | CPU s per 1,000 tok |")
+    print("| --- | --- | --- | --- | --- |")
     try:
         model = _model(folder, _SHAPES[weights])
         for drafts in dict.fromkeys(drafts for drafts, _ in cells):
@@ -70,8 +71,7 @@ def main() -> int:
                 for program in programs.values():
                     program.wait_ready()
                 for batch in (batch for other, batch in cells if other == drafts):
-                    for row in turns.rows(_measured(modes, programs, batch)):
-                        print(f"| {_name(drafts, batch)} {row}", flush=True)
+                    _print(_measured(modes, programs, _name(drafts, batch), batch))
             finally:
                 for program in programs.values():
                     program.end()
@@ -92,13 +92,7 @@ def _device() -> str:
 
 def _model(folder: Path, shape: Mapping[str, int]) -> Path:
     """Write the configuration of a model as large as small ones that are served, without weights."""
-    source = vocabulary.folder()
-    for file in source.iterdir():
-        if file.name != "config.json":
-            (folder / file.name).symlink_to(file)
-    config = json.loads((source / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(config | dict(shape)))
-    return folder
+    return vocabulary.write_model(folder, **shape)
 
 
 def _spec(mode: Mode, drafts: int, model: Path) -> EngineSpec:
@@ -109,21 +103,36 @@ def _spec(mode: Mode, drafts: int, model: Path) -> EngineSpec:
         backend="guidance" if mode.backend == "guidance" else "xgrammar",
         drafts=drafts,
         model=str(model),
-        folder="",
-        corpora="",
         sets=[Records.name],
     )
 
 
-def _measured(modes: Sequence[Mode], programs: dict[str, Program], batch: int) -> dict[str, list[Served]]:
-    def run_of(mode: Mode) -> Run:
-        return Run(schemas=Records.name, batch=batch, share=1.0, backend=mode.backend, steps=_TOKENS)
+def _measured(modes: Sequence[Mode], programs: dict[str, Program], cell: str, batch: int) -> list[Record]:
+    """Have every mode serve its run once in each repetition; the first compiles, and does not count."""
+    found = {mode: Record(cell, mode.name) for mode in modes}
+    for repetition in range(int(os.environ.get("REPS", _REPETITIONS)) + 1):
+        for mode, record in found.items():
+            run = Run(schemas=Records.name, batch=batch, share=1.0, backend=mode.backend, steps=_TOKENS)
+            served = programs[mode.engine].serve(run)
+            if isinstance(served, Failed):
+                raise SystemExit(f"{mode.name}: {served.reason}")
+            if served.tokens != batch * _TOKENS:
+                raise SystemExit(f"{mode.name}: {served.tokens} tokens, not {batch * _TOKENS}")
+            if repetition:
+                record.served.append(served)
+    return list(found.values())
 
-    found = turns.measured(modes, programs, run_of)
-    for name, all_served in found.items():
-        if wrong := [served.tokens for served in all_served if served.tokens != batch * _TOKENS]:
-            raise SystemExit(f"{name}: {wrong[0]} tokens, not {batch * _TOKENS}")
-    return found
+
+def _print(records: Sequence[Record]) -> None:
+    baseline = records[0].tokens_per_s
+    for record in records:
+        ratio = statistics.paired_ratio(record.tokens_per_s, baseline)
+        speed, cpu = (statistics.mean(each).value for each in (record.tokens_per_s, record.cpu_s_per_1000))
+        print(
+            f"| {record.cell} | {record.mode} | {speed:.0f} "
+            f"| {ratio.value:.3f} ({ratio.low:.3f} to {ratio.high:.3f}) | {cpu:.3f} |",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

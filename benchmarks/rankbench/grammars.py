@@ -13,7 +13,8 @@ from guided_contract.config import PodConfig
 from guided_grammar.backend import Threads
 from guided_grammar.registry import Backends
 from guided_sidecar.grammar.compile import compilation, vocabulary
-from guided_sidecar.grammar.worker_messages import Done, Job
+from guided_sidecar.grammar.prepare.jobs import load_of
+from guided_sidecar.grammar.worker_messages import Job
 
 _LOAD_TIMEOUT_S: Final = 300.0
 _COMPILE_THREADS: Final = 4
@@ -79,45 +80,14 @@ class Ranks:
                 self._changed.notify_all()
 
 
-class Sidecar:
-    """Compiles and proves schemas as the sidecar's workers do."""
+class Grammars:
+    """The sidecar's grammars, each compiled once, as its workers do, and loaded by the ranks."""
 
-    def __init__(self, pod: PodConfig) -> None:
+    def __init__(self, pod: PodConfig, ranks: Ranks) -> None:
         words = vocabulary.load(pod)
         known = Backends(words, Threads(compile=_COMPILE_THREADS))
         self._backends = list(known)
         self._compiler = compilation.Compiler(known, words)
-
-    def compile(self, key: str, choice: str, schema: str) -> Done:
-        """Compile and prove a schema.
-
-        Parameters
-        ----------
-        choice
-            A backend, or "auto" for the sidecar's own choice.
-
-        Raises
-        ------
-        GuidedError
-            It is refused.
-        """
-        job = Job(
-            key=key,
-            kind="json",
-            spec=schema,
-            backends=[one for one in self._backends if choice in {one, "auto"}],
-            named=next((one for one in self._backends if one == choice), None),
-            timeout_s=_LOAD_TIMEOUT_S,
-            memory_bytes=1 << 40,
-        )
-        return self._compiler.run(job)
-
-
-class Grammars:
-    """The sidecar's grammars, each compiled once and loaded by the ranks."""
-
-    def __init__(self, pod: PodConfig, ranks: Ranks) -> None:
-        self._sidecar = Sidecar(pod)
         self._ranks = ranks
         self._tickets: dict[str, wire.Ticket] = {}
 
@@ -127,7 +97,7 @@ class Grammars:
         Parameters
         ----------
         choice
-            As Sidecar.compile.
+            A backend, or "auto" for the sidecar's own choice.
         """
         keys = [hashlib.sha256(f"{choice} {schema}".encode()).hexdigest() for schema in schemas]
         loads = []
@@ -139,13 +109,16 @@ class Grammars:
         return [self._tickets[key] for key in keys]
 
     def _compile(self, key: str, choice: str, schema: str) -> wire.Load:
-        done = self._sidecar.compile(key, choice, schema)
-        return wire.Load(
+        job = Job(
             key=key,
-            backend=done.backend,
-            spec=done.spec,
-            positions=done.positions,
+            kind="json",
+            spec=schema,
+            backends=[one for one in self._backends if choice in {one, "auto"}],
+            named=next((one for one in self._backends if one == choice), None),
+            timeout_s=_LOAD_TIMEOUT_S,
+            memory_bytes=1 << 40,
         )
+        return load_of(key, self._compiler.run(job))
 
 
 def _messages(connection: socket.socket) -> Iterator[wire.ClientMessage]:

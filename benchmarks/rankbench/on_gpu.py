@@ -56,16 +56,11 @@ def arguments(spec: EngineSpec) -> dict[str, Any]:
     }
 
 
-def environment(spec: EngineSpec) -> dict[str, str]:
-    """Return what an engine program needs in its environment, beside what its parent has."""
+def environment() -> dict[str, str]:
+    """Return what an engine program needs in its environment, beside what all need and its parent has."""
     paths = [str(Path(__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
     return {
-        "VLLM_PLUGINS": "guidedmodel" if spec.ours else "",
-        "VLLM_USE_V2_MODEL_RUNNER": "1",
         # The sidecar's libraries, in this program for once, ask for devices before vLLM is imported.
         "VLLM_WORKER_MULTIPROC_METHOD": "spawn",
-        "VLLM_LOGGING_LEVEL": "WARNING",
-        "VLLM_NO_USAGE_STATS": "1",
-        "HF_HUB_OFFLINE": "1",
         "PYTHONPATH": os.pathsep.join(paths),
     }

@@ -5,14 +5,13 @@ nothing is installed.
 """
 
 import importlib.metadata
-import os
 import sys
 import time
 import types
 from typing import Any, Final
 
 NAME: Final = "rankbench"
-ENV_FOLDER: Final = "RANKBENCH_FOLDER"  # documents and clock of a virtual GPU; empty for a real model
+ENV_FOLDER: Final = "RANKBENCH_FOLDER"  # documents and clock of a virtual GPU
 _IDLE_S: Final = 5e-5
 _RUNNER: Final = "vllm.v1.worker.cpu.model_runner"
 
@@ -23,7 +22,6 @@ CHANGES: Final = (
     "a single rank runs in the engine core's process, as on a GPU (upstream gives it its own on CPU)",
     f"readers of vLLM's shared-memory queues sleep {_IDLE_S * 1e6:.0f} us where they would spin (TP > 1)",
     "memory that the plugin asks to be pinned counts as pinned: vLLM's staging copy is left out, as on a GPU",
-    "workers count the bytes of masks that the engine core sends them",
 )
 
 _is_registered = False
@@ -35,11 +33,10 @@ def register() -> None:
     if _is_registered:
         return
     _is_registered = True
-    if os.environ.get(ENV_FOLDER):
-        # GuidedWorker and upstream's CPUWorker both import their runner from here when they start.
-        module = types.ModuleType(_RUNNER)
-        module.__getattr__ = _runner  # type: ignore[method-assign]
-        sys.modules[_RUNNER] = module
+    # GuidedWorker and upstream's CPUWorker both import their runner from here when they start.
+    module = types.ModuleType(_RUNNER)
+    module.__getattr__ = _runner  # type: ignore[method-assign]
+    sys.modules[_RUNNER] = module
     from vllm.distributed.device_communicators import shm_broadcast  # noqa: PLC0415 - vLLM is loading
 
     from guided_engine.compat.cpu import keep_settings  # noqa: PLC0415 - as above

@@ -102,26 +102,29 @@ class Program:
 
 def environment(spec: EngineSpec) -> dict[str, str]:
     """Return what an engine program needs in its environment."""
-    chosen = f"{plugin.NAME},guidedmodel" if spec.ours else plugin.NAME
+    is_virtual = spec.device == "virtual"
+    known = {k: v for k, v in os.environ.items() if k != names.ENV_CONFIG}
+    plugins = [plugin.NAME] * is_virtual + ["guidedmodel"] * spec.ours
+    known |= {
+        "VLLM_PLUGINS": ",".join(plugins),
+        "VLLM_USE_V2_MODEL_RUNNER": "1",
+        "VLLM_LOGGING_LEVEL": "WARNING",
+        "VLLM_NO_USAGE_STATS": "1",
+        "HF_HUB_OFFLINE": "1",
+    }
+    if not is_virtual:
+        return known | on_gpu.environment()
     repository = Path(__file__).parents[2]
     # vLLM wants a Triton before it takes Model Runner V2; none of its kernels runs here.
     interpreter = repository / "tests" / "support" / "v2cpu"
-    known = {k: v for k, v in os.environ.items() if k != names.ENV_CONFIG}
-    if spec.device == "gpu":
-        return known | on_gpu.environment(spec)
     return known | {
-        "VLLM_PLUGINS": chosen,
-        "VLLM_USE_V2_MODEL_RUNNER": "1" if spec.device == "virtual" else "0",
         "VLLM_CPU_OMP_THREADS_BIND": "nobind",
         "VLLM_CPU_KVCACHE_SPACE": "1",
         "VLLM_CPU_CI_ENV": "1",
         # A tiny model gains nothing by more, and threads that spin for each other make a busy machine crawl.
         "OMP_NUM_THREADS": "1",
-        "VLLM_LOGGING_LEVEL": "WARNING",
-        "VLLM_NO_USAGE_STATS": "1",
-        "HF_HUB_OFFLINE": "1",
         "TORCHDYNAMO_DISABLE": "1",
-        plugin.ENV_FOLDER: spec.folder if spec.device == "virtual" else "",
+        plugin.ENV_FOLDER: spec.folder,
         "PYTHONPATH": os.pathsep.join(
             map(str, [spec.folder, repository / "benchmarks", repository / "tools", interpreter])
         ),

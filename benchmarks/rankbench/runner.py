@@ -18,8 +18,7 @@ from vllm.v1.outputs import EMPTY_MODEL_RUNNER_OUTPUT, DraftTokenIds, ModelRunne
 
 from rankbench.clock import Event, Timeline
 from rankbench.documents import TOKENS
-from rankbench.masks import SampledRow
-from rankbench.methods import METHODS, drafts_by_method
+from rankbench.drafts import METHODS, drafts_by_method
 from rankbench.plugin import ENV_FOLDER
 from rankbench.protocol import EngineSpec
 from rankbench.sampling import Batch, ExecuteModelState, Sampled, VirtualMasker, VirtualOutput, batch_of
@@ -27,7 +26,7 @@ from rankbench.window import Window
 
 FIRST_DOCUMENT: Final = 16  # a prompt's first token less this is its document's row
 _LOGITS: Final = torch.empty(0)  # real ones never reach the host; the plugin asks where they lie
-_CHECK_EVERY: Final = 4  # steps between rows kept for the comparison of masks
+_CHECK_EVERY: Final = 4  # steps between those whose masks are looked into
 
 
 class VirtualRunner:
@@ -44,7 +43,7 @@ class VirtualRunner:
         self._drafts = int(vllm_config.num_speculative_tokens)
         self._documents = np.load(folder / "documents.npy")  # [documents, tokens] int64
         spec = msgspec.json.decode((folder / "spec.json").read_bytes(), type=EngineSpec)
-        self._costs, self._is_ours = spec.costs, spec.ours
+        self._costs = spec.costs
         self._proposals = drafts_by_method(self._documents, self._drafts)
         self._method = ""
         self._timeline = Timeline(
@@ -118,7 +117,6 @@ class VirtualRunner:
             batch_of(scheduler_output),
             self._timeline.launch(scheduler_output.total_num_scheduled_tokens),
             tokens=scheduler_output.total_num_scheduled_tokens,
-            drafts=scheduler_output.num_spec_tokens_to_schedule,
             has_prefill=bool(scheduler_output.scheduled_new_reqs),
         )
         return None
@@ -142,14 +140,8 @@ class VirtualRunner:
         masks, masked = self.structured_outputs_worker.take()
         draft_s = 0.0
         if self._drafts:
-            draft_s = METHODS[self._method].draft_s(
-                self._costs,
-                self._drafts,
-                state.drafts,
-                state.tokens,
-                len(batch.req_ids),
-                is_ours=self._is_ours,
-            )
+            method = METHODS[self._method]
+            draft_s = method.draft_s(self._costs, self._drafts, state.tokens, len(batch.req_ids))
         self._timeline.sample(
             state.step, 0 if masks is None else masks.nbytes, 0 if masks is None else len(masks), draft_s
         )
@@ -158,13 +150,7 @@ class VirtualRunner:
         counts = 1 + self._accepted(batch, acceptable, documents, positions)
         columns = np.minimum(positions[:, None] + np.arange(1 + self._drafts), TOKENS - 1)
         sampled = Sampled(self._documents[documents[:, None], columns], counts)
-        self._window.step(
-            state.step,
-            len(batch.req_ids),
-            int(counts.sum()),
-            has_prefill=state.has_prefill,
-            asked=state.drafts,
-        )
+        self._window.step(state.step, len(batch.req_ids), int(counts.sum()), has_prefill=state.has_prefill)
         if masks is not None and self._window.is_open and state.step % _CHECK_EVERY == 0:
             self._check(batch, masks, masked, sampled)
         for request_id, count in zip(batch.req_ids, counts.tolist(), strict=True):
@@ -201,16 +187,9 @@ class VirtualRunner:
         self._method = method
         self._window = Window(batch, steps, profile)
 
-    def report(self) -> dict[str, Any]:
+    def report(self) -> Any:
         """Return what the window saw; only on the first rank of the group it is complete."""
-        made: dict[str, Any] = msgspec.to_builtins(
-            self._window.report(self._timeline), builtin_types=(bytes,)
-        )
-        return made
-
-    def count_shipped(self, size: int) -> None:
-        """Count masks that came from the engine core."""
-        self._window.ship(size)
+        return msgspec.to_builtins(self._window.report(self._timeline))
 
     def _accepted(
         self,
@@ -237,15 +216,15 @@ class VirtualRunner:
     ) -> None:
         request_ids = state.batch.req_ids
         if not self._drafts or not state.batch.has_structured_output_reqs:
-            self._proposed = request_ids, [[-1] * state.drafts for _ in request_ids], None
+            self._proposed = request_ids, [[-1] * self._drafts for _ in request_ids], None
             return
         proposed = self._proposals[self._method].tokens  # [documents, positions, k]
-        tokens = proposed[documents, np.minimum(positions, TOKENS - 1), : state.drafts]
+        tokens = proposed[documents, np.minimum(positions, TOKENS - 1)]
         event = Event(self._timeline, state.step, drafted=True)
         self._proposed = request_ids, tokens.tolist(), event
 
     def _check(self, batch: Batch, masks: npt.NDArray[np.int32], masked: list[str], sampled: Sampled) -> None:
-        """Look up every sampled token in its mask, and keep one row for the comparison."""
+        """Look up every sampled token in its mask."""
         index_of = {request_id: index for index, request_id in enumerate(batch.req_ids)}
         indices = np.array([index_of[request_id] for request_id in masked])
         firsts = batch.rows_before(indices)
@@ -254,13 +233,3 @@ class VirtualRunner:
             tokens = sampled.tokens[indices[reached], offset]
             words = masks[firsts[reached] + offset, tokens >> 5]
             self._window.forbidden += int(((words >> (tokens & 31)) & 1 == 0).sum())
-        number = self._window.steps_seen % len(masked)
-        document, generated = self._places[masked[number]]
-        offset = self._window.steps_seen % int(sampled.counts[indices[number]])
-        self._window.rows.append(
-            SampledRow(
-                sequence=document,
-                tokens=self._documents[document, : generated + offset].tolist(),
-                mask=masks[firsts[number] + offset].tobytes(),
-            )
-        )

@@ -32,8 +32,7 @@ class Batch:
         """Return the first mask row of each of these requests, if they alone are masked, in that order."""
         drafts = self.num_draft_tokens_per_req
         rows = np.ones_like(indices) if drafts is None else 1 + drafts[indices].astype(np.int64)
-        before: npt.NDArray[np.int64] = np.cumsum(rows) - rows
-        return before
+        return np.cumsum(rows) - rows
 
 
 class Sampled(NamedTuple):
@@ -50,7 +49,6 @@ class ExecuteModelState:
     batch: Batch
     step: int
     tokens: int  # of its forward pass
-    drafts: int  # that the scheduler asks for behind it
     has_prefill: bool
 
 

@@ -39,11 +39,6 @@ def paired_ratio(ours: Sequence[float], theirs: Sequence[float]) -> Bounded:
     return Bounded(math.exp(middle), math.exp(low), math.exp(high))
 
 
-def geometric_mean(values: Sequence[float]) -> float:
-    """Return the geometric mean."""
-    return math.exp(statistics.fmean(math.log(value) for value in values))
-
-
 def _reach(values: Sequence[float]) -> float:
     if len(values) < 2:
         return 0.0

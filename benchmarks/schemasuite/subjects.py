@@ -141,13 +141,7 @@ class Ours:
 
 
 def subjects(model: Path) -> Sequence[Subject]:
-    """Return us and the two libraries.
-
-    Parameters
-    ----------
-    folder
-        Where compiled artefacts go.
-    """
+    """Return us and the two libraries."""
     words = Words(model)
     known = Backends(words.vocabulary, Threads(compile=_THREADS))
     return [Ours(words, known), *(Library(name, known[name], words) for name in known)]

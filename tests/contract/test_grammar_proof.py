@@ -10,8 +10,8 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import grammar_corpus
 import pytest
-from grammarbench import corpus
 
 from guided_contract.choices import BOUND
 from guided_contract.errors import GuidedError
@@ -96,7 +96,7 @@ def _burning(fill: Any, fills: int) -> Any:
 def test_a_walk_comes_to_the_end_of_a_text(compiler: Compiler, whitespace: int) -> None:
     """Of nearly every schema that is served; only then is anything judged."""
     texts, refused = [], []
-    entries = corpus.corpus(None)[::SPARSE]
+    entries = grammar_corpus.corpus()[::SPARSE]
     for entry in entries:
         try:
             run(compiler, entry.text, kind=entry.kind, whitespace=whitespace)

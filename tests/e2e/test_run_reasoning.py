@@ -232,7 +232,7 @@ def test_thinking_that_is_left_out_of_the_answer_does_not_take_the_answer_along(
 def told(thinking_pod: Pod) -> dict[tuple[str, str], dict[str, Any]]:
     """What every call gave, by the libraries' own Python."""
     try:
-        python = venvs.path("clients") / "python"
+        python = venvs.path("clients") / "bin/python"
     except MissingToolError as error:
         unavailable(error)
     done = subprocess.run(

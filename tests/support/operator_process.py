@@ -16,7 +16,7 @@ from devtools.process import Process, free_ports, tail
 from prometheus_client.parser import text_string_to_metric_families
 
 from support.cluster import Cluster
-from support.waiting import eventually as eventually  # noqa: PLC0414 - benchmarks take it from here
+from support.waiting import eventually
 
 ROOT = Path(__file__).resolve().parents[2]
 CRD = ROOT / "manifests/crd/guidedmodels.guidedmodel.io.yaml"

@@ -3,11 +3,11 @@
 `python -m devtools.chart` copies manifests there that the chart uses, too; `--check` says what differs.
 """
 
-import subprocess
 import sys
 from pathlib import Path
 
 from devtools import golang
+from devtools.process import output
 
 ROOT = golang.TOOLS.parent
 CHART = ROOT / "charts/guidedmodel"
@@ -52,17 +52,7 @@ def helm(*args: str, kubeconfig: Path | None = None) -> str:
         It ended with an error.
     """
     access = [f"--kubeconfig={kubeconfig}"] if kubeconfig else []
-    done = subprocess.run(  # noqa: S603 - helm, with arguments of ours
-        [golang.helm() / "helm", *args, *access],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=HELM_TIMEOUT_S,
-        check=False,
-    )
-    if done.returncode:
-        raise HelmError(done.stderr.strip() or done.stdout.strip())
-    return done.stdout
+    return output([golang.helm() / "helm", *args, *access], HELM_TIMEOUT_S, HelmError)
 
 
 def template(namespace: str, *args: str) -> str:

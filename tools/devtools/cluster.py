@@ -1,9 +1,8 @@
 """A real one-node Kubernetes on this machine that leaves no trace.
 
-`python -m devtools.cluster up|down|status`; tests use `start` and `stop`.
+`make cluster` starts it by `start`, as tests do; `python -m devtools.cluster` ends it.
 """
 
-import argparse
 import json
 import os
 import secrets
@@ -17,7 +16,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from devtools import cache, golang, isolation, node, node_init, oci, packages
-from devtools.process import Process, StartError
+from devtools.process import Process
 
 UP_TIMEOUT_S = 240.0
 STOP_TIMEOUT_S = 30.0
@@ -208,25 +207,11 @@ def _listener() -> socket.socket:
 
 
 def main() -> None:
-    """Start or stop a bare cluster whose state lies in the cache."""
-    parser = argparse.ArgumentParser(prog="python -m devtools.cluster", description=__doc__)
-    parser.add_argument("action", choices=["up", "down", "status"])
-    parser.add_argument("--folder", type=Path, default=cache.root() / "cluster", help="where the state lies")
-    options = parser.parse_args()
-    cluster = running(options.folder)
-    if options.action == "down":
-        if cluster:
-            stop(cluster)
-        shutil.rmtree(options.folder, ignore_errors=True)
-    elif options.action == "up" and not cluster:
-        shutil.rmtree(options.folder, ignore_errors=True)
-        try:
-            cluster = start(options.folder, outlives_us=True)
-        except (golang.MissingToolError, StartError) as error:
-            sys.exit(f"cluster: {error}")
-        print(f"export KUBECONFIG={cluster.kubeconfig}")  # noqa: T201 - what the command is for
-    elif options.action == "status":
-        print(cluster or "there is no cluster")  # noqa: T201 - what the command is for
+    """End the cluster whose state lies in the cache."""
+    folder = cache.root() / "cluster"
+    if cluster := running(folder):
+        stop(cluster)
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from devtools import cache, chart, cluster, deploy, engine_env, golang, image, node_init
+from devtools import cache, chart, cluster, deploy, golang, image, node_init, venvs
 from devtools.kubectl import Kubectl, KubectlError
 from devtools.process import StartError
 
@@ -50,7 +50,7 @@ def main() -> None:
 def _own() -> tuple[Kubectl, str]:
     """Start a node, unless one runs, and put everything on it."""
     folder = cache.root() / "cluster"
-    venv = _progress("building the engine's environment", engine_env.path)
+    venv = _progress("building the engine's environment", venvs.engine)
     models = _progress("building the tiny model", deploy.models)
     started = cluster.running(folder)
     if started is None:

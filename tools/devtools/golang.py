@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 from devtools import cache
+from devtools.process import output
 
 TOOLS = Path(__file__).resolve().parents[1]
 KUBERNETES = "v1.36.3"
@@ -100,24 +101,12 @@ def jaeger() -> Path:
 
     Its module counts by the last version of Jaeger 1, which was released with 2.13.0.
     """
-    module = TOOLS / "jaeger"
-    static = {"CGO_ENABLED": "0"}
-    return cache.built(
-        "jaeger",
-        [module / "go.mod", module / "go.sum", str(static)],
-        lambda folder: _go("build", "-ldflags", "-s -w", "-o", f"{folder}/", "tool", cwd=module, env=static),
-    )
+    return _module(TOOLS / "jaeger", "tool", is_static=True)
 
 
 def otelcol() -> Path:
     """Return the folder of `otelcol`, a collector with the parts that manifests/observability names."""
-    module = TOOLS / "otelcol"
-    static = {"CGO_ENABLED": "0"}
-    return cache.built(
-        "otelcol",
-        [module, str(static)],
-        lambda folder: _go("build", "-ldflags", "-s -w", "-o", f"{folder}/", ".", cwd=module, env=static),
-    )
+    return _module(TOOLS / "otelcol", is_static=True)
 
 
 def keda() -> Path:
@@ -145,54 +134,37 @@ def prometheus_crds() -> Path:
 
 def promql() -> Path:
     """Return the folder of `promql`, which answers queries about expositions with Prometheus' own engine."""
-    module = TOOLS / "promql"
-    return cache.built(
-        "promql",
-        [module],
-        lambda folder: _go("build", "-ldflags", "-s -w", "-o", f"{folder}/", ".", cwd=module),
-    )
+    return _module(TOOLS / "promql")
 
 
 def expansion() -> Path:
     """Return the folder of `expansion`, which expands containers' words with the kubelet's own function."""
-    module = TOOLS / "expansion"
-    return cache.built(
-        "expansion",
-        [module],
-        lambda folder: _go("build", "-ldflags", "-s -w", "-o", f"{folder}/", ".", cwd=module),
-    )
+    return _module(TOOLS / "expansion")
 
 
 def player() -> Path:
     """Return the folder of `player`, which plays nodes and users in `make bench-operator`."""
-    module = TOOLS.parent / "benchmarks/operatorbench/player"
-    return cache.built(
-        "player",
-        [module],
-        lambda folder: _go("build", "-ldflags", "-s -w", "-o", f"{folder}/", ".", cwd=module),
-    )
+    return _module(TOOLS.parent / "benchmarks/player")
 
 
 def registry() -> Path:
     """Return the folder of `registry`, a container registry for the test node."""
-    module = TOOLS / "registry"
-    return cache.built(
-        "registry",
-        [module],
-        lambda folder: _go("build", "-ldflags", "-s -w", "-o", f"{folder}/", ".", cwd=module),
-    )
+    return _module(TOOLS / "registry")
 
 
 def pause() -> Path:
     """Return the folder of `pause`, the static program of the pods' sandboxes."""
-    module = TOOLS / "pause"
-    return cache.built(
-        "pause",
-        [module],
-        lambda folder: _go(
-            "build", "-ldflags", "-s -w", "-o", f"{folder}/", ".", cwd=module, env={"CGO_ENABLED": "0"}
-        ),
-    )
+    return _module(TOOLS / "pause", is_static=True)
+
+
+def _module(module: Path, target: str = ".", *, is_static: bool = False) -> Path:
+    """Return the folder of the program of a Go module of ours; target "tool": of the tools that it names."""
+    env = {"CGO_ENABLED": "0"} if is_static else {}
+
+    def build(folder: Path) -> None:
+        _go("build", "-ldflags", "-s -w", "-o", f"{folder}/", target, cwd=module, env=env)
+
+    return cache.built(module.name, [module, *([str(env)] if env else [])], build)
 
 
 def _install(folder: Path, *packages: str) -> None:
@@ -224,17 +196,5 @@ def _go(*args: str, cwd: Path, env: dict[str, str] | None = None) -> None:
 
 def _run(*args: str, cwd: Path, env: dict[str, str] | None = None) -> str:
     """Run go and return what it printed."""
-    done = subprocess.run(  # noqa: S603 - go, with arguments from this file
-        [_program(), *args],
-        cwd=cwd,
-        env=os.environ | {"GOFLAGS": "-buildvcs=false"} | (env or {}),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=BUILD_TIMEOUT_S,
-        check=False,
-    )
-    if done.returncode:
-        raise RuntimeError(f"go {' '.join(args)} failed:\n{done.stdout[-4000:]}")
-    return done.stdout
+    environment = os.environ | {"GOFLAGS": "-buildvcs=false"} | (env or {})
+    return output([_program(), *args], BUILD_TIMEOUT_S, cwd=cwd, env=environment)

@@ -2,12 +2,12 @@
 
 import os
 import shutil
-import subprocess
 import tempfile
 import time
 from pathlib import Path
 
 from devtools import cache, golang, oci, packages
+from devtools.process import output
 
 ROOT = golang.TOOLS.parent
 BASE = "localhost/python-base:1"
@@ -143,16 +143,7 @@ def _distribution() -> tuple[str, str]:
 
 def _run(command: list[str]) -> str:
     began = time.monotonic()
-    done = subprocess.run(  # noqa: S603 - commands are made in this file
-        command,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=BUILD_TIMEOUT_S,
-        check=False,
-    )
-    if done.returncode:
-        raise RuntimeError(f"{command[0]} failed:\n{done.stdout[-4000:]}{done.stderr[-4000:]}")
+    said = output(command, BUILD_TIMEOUT_S)
     if (took := time.monotonic() - began) > 5:
         print(f"devtools: {Path(command[0]).name} took {took:.0f} s", flush=True)  # noqa: T201 - progress
-    return done.stdout
+    return said

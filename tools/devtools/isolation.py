@@ -7,10 +7,11 @@ takes their mounts and links along. What no namespace covers, the cgroups, lies 
 
 import os
 import socket
-import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
+
+from devtools.process import output
 
 # kubelet writes these, and they are not per namespace.
 SYSCTLS = (
@@ -139,8 +140,4 @@ def _ip(command: str) -> None:
 
 
 def _run(*command: str) -> None:
-    done = subprocess.run(  # noqa: S603 - commands are made in this file
-        command, capture_output=True, text=True, timeout=COMMAND_TIMEOUT_S, check=False
-    )
-    if done.returncode:
-        raise OSError(f"{' '.join(command)}: {done.stderr.strip()}")
+    output(command, COMMAND_TIMEOUT_S, OSError)

@@ -2,11 +2,11 @@
 
 import os
 import shutil
-import subprocess
 from collections.abc import Iterable
 from pathlib import Path
 
-from devtools.golang import MissingToolError
+from devtools.golang import TOOLS, MissingToolError
+from devtools.process import output
 
 INSTALL_TIMEOUT_S = 600
 
@@ -34,25 +34,11 @@ def ensure(wanted: dict[str, str], purpose: str) -> None:
     lacking = _lacking(wanted)
     if not lacking:
         return
-    names = " ".join(sorted({wanted[item] for item in lacking}))
-    if shutil.which("apt-get") is None:
-        raise MissingToolError(f"{purpose} needs {names}: install them with your distribution's packager")
-    print(f"devtools: apt-get install {names}", flush=True)  # noqa: T201 - progress
-    environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
-    for command in ("apt-get -q update", f"apt-get -q install -y --no-install-recommends {names}"):
-        done = subprocess.run(  # noqa: S603 - apt-get with the names above
-            command.split(),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            env=environment,
-            timeout=INSTALL_TIMEOUT_S,
-            check=False,
-        )
-        if done.returncode:
-            raise MissingToolError(f"{purpose} needs {names}, and `{command}` failed: {done.stderr[-500:]}")
+    names = sorted({wanted[item] for item in lacking})
+    print(f"devtools: apt-get install {' '.join(names)}", flush=True)  # noqa: T201 - progress
+    output([TOOLS / "bootstrap", *names], INSTALL_TIMEOUT_S, MissingToolError)
     if lacking := _lacking(wanted):
-        raise MissingToolError(f"{purpose} needs {' '.join(lacking)}, which {names} did not bring")
+        raise MissingToolError(f"{purpose} needs {' '.join(lacking)}, which {' '.join(names)} did not bring")
 
 
 def _lacking(wanted: Iterable[str]) -> list[str]:

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable
 from typing import Final
 
-from devtools import cluster, engine_env, golang, image
+from devtools import cluster, golang, image, venvs
 from devtools.process import StartError
 
 _LOWEST_PRIORITY: Final = 19
@@ -20,7 +20,7 @@ _WANTED: Final[tuple[Callable[[], object], ...]] = (
     golang.helm,
     golang.kubernetes,
     cluster.build,
-    engine_env.path,
+    venvs.engine,
     golang.otelcol,
     image.base,
 )

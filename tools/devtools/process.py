@@ -1,4 +1,4 @@
-"""A long-running program started by us: its log, its end, and what it said when it failed."""
+"""Programs started by us: run to their end, or long-running, with a log and what it said when it failed."""
 
 import random
 import signal
@@ -7,7 +7,7 @@ import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 STOP_TIMEOUT_S = 10.0
 
@@ -89,6 +89,31 @@ class Process:
             except subprocess.TimeoutExpired:
                 self._child.kill()
         self._child.wait()
+
+
+def output(
+    command: Sequence[str | Path],
+    timeout_s: float,
+    error: Callable[[str], Exception] = RuntimeError,
+    **options: Any,
+) -> str:
+    """Run a command to its end and return what it printed; `options` are subprocess.run's.
+
+    Where it fails, `error` is made of the end of what it said, and raised.
+    """
+    done: subprocess.CompletedProcess[str] = subprocess.run(  # noqa: S603 - commands are made in this package
+        [*map(str, command)],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=timeout_s,
+        check=False,
+        **options,
+    )
+    if done.returncode:
+        said = "\n".join(filter(None, (done.stdout.strip(), done.stderr.strip())))
+        raise error(f"{' '.join(map(str, command))[:200]} failed: {said[-4000:]}")
+    return done.stdout
 
 
 def tail(log: Path, characters: int = 3000) -> str:

@@ -1,11 +1,10 @@
 """Builds drafters that read the tiny model's hidden states: an EAGLE-3 head, and MTP in a model like MiMo.
 
-`python -m devtools.tinyheads` prints the folder that holds `eagle3`, a head of `tiny`, and `mimo`, which is
-tiny's own weights in MiMo's architecture, with a layer that predicts one token more; the tokenizer is tiny's.
+In one folder: `eagle3`, a head of `tiny`, and `mimo`, which is tiny's own weights in MiMo's architecture,
+with a layer that predicts one token more; the tokenizer is tiny's.
 Both are trained on what tiny answers, from fixed seeds, and kept in the cache; `eagle3-random` is untrained.
 """
 
-import sys
 from pathlib import Path
 
 from devtools import cache, tinymodel
@@ -23,12 +22,3 @@ def heads() -> Path:
         tinyheads_training.build(folder, target)
 
     return cache.built("tinyheads", inputs, build)
-
-
-def main() -> None:
-    """Print the folder of the drafters."""
-    sys.stdout.write(f"{heads()}\n")
-
-
-if __name__ == "__main__":
-    main()

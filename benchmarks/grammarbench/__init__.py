@@ -1,1 +1,0 @@
-"""How long a grammar takes from Prepare to Prepared, beside upstream's compile."""

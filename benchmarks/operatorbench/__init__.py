@@ -1,1 +1,0 @@
-"""The operator at scale, on a real API server, beside a controller on controller-runtime."""

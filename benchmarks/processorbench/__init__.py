@@ -1,1 +1,0 @@
-"""What logits processors cost a step: on the host, on a CPU's logits, and on a device."""
