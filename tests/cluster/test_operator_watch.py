@@ -11,11 +11,10 @@ from typing import Any
 import pytest
 from devtools.control_plane import Addresses, ControlPlane
 
-from guided_contract import names
 from support.cluster import Cluster
 from support.faulty_proxy import Asked, Fault, FaultyProxy
 from support.operator_process import Operator, install, running
-from support.resources import conditions, environment, items, model
+from support.resources import environment, items, model
 from support.waiting import eventually
 
 pytestmark = pytest.mark.cluster
@@ -130,103 +129,6 @@ def test_watch_api_server_that_refuses_everything_is_asked_little(
     apply(api_server, with_variable(models[0], "APP_AFTER"))
     eventually(lambda: "APP_AFTER" in environment(api_server, namespace, "m0"), timeout_s=60)
     assert operator.figure("guidedmodel_operator_watch_failures_total") > 10
-
-
-def test_watch_api_server_that_refuses_for_a_while_is_not_believed(
-    api_server: Cluster, namespace: str, proxy: FaultyProxy, operator: Operator
-) -> None:
-    """One that has just started refuses everything until it knows who may what."""
-
-    def turns() -> dict[str, Any]:
-        """Return since when each condition is what it is: whoever turns it and back again changes that."""
-        found = conditions(api_server, namespace)
-        return {name: (one["status"], one["lastTransitionTime"]) for name, one in found.items()}
-
-    apply(api_server, model(namespace))
-    eventually(lambda: conditions(api_server, namespace).get("Ready"), what="it was looked at")
-    eventually(lambda: "m" in named(api_server, namespace, "services"), what="its children are there")
-    eventually(lambda: operator.figure("guidedmodel_operator_queue_depth") == 0, what="nothing is due")
-    before = turns()
-    proxy.rule = lambda asked: None if of_the_lease(asked) else Fault(403, "Forbidden")
-    proxy.cut_streams()
-    began = time.monotonic()
-    eventually(lambda: time.monotonic() - began > 8, what="the refusals have lasted")
-    proxy.rule = None
-    assert operator.figure("guidedmodel_operator_kind_forbidden") == 0
-    with api_server.namespace(f"{namespace}-after"):
-        apply(api_server, model(f"{namespace}-after"))
-        eventually(lambda: named(api_server, f"{namespace}-after", "deployments"), timeout_s=60)
-    assert turns() == before
-    events = items(api_server, namespace, "events")
-    assert not [one for one in events if one["reason"] == "Forbidden"]
-
-
-@pytest.mark.usefixtures("operator")
-def test_watch_refusal_whose_text_differs_each_time_is_asked_for_less_and_less(
-    api_server: Cluster, namespace: str, proxy: FaultyProxy
-) -> None:
-    """The text stands in the status, and a status that was written must not ask for the next try at once."""
-    tries: list[float] = []
-
-    def rule(asked: Asked) -> Fault | None:
-        if asked.method == "GET" or f"/namespaces/{namespace}/deployments" not in asked.path:
-            return None
-        tries.append(asked.at)
-        return Fault(403, "Forbidden", message=f"exceeded quota, request {len(tries)}")
-
-    proxy.rule = rule
-    apply(api_server, model(namespace))
-    eventually(lambda: tries and time.monotonic() - tries[0] > 7.5, what="it was tried again and again")
-    assert 3 <= len(tries) < 20, "after 0.5, 1, 2 and 4 seconds, and while its children come to be"
-
-
-def test_watch_objects_of_one_tenant_that_nobody_can_read(
-    api_server: Cluster, namespace: str, operator: Operator
-) -> None:
-    """A label that is no number, and a line of 5 MiB, for Go writes `<` in six bytes."""
-    labels = {names.LABEL_NAME: "x", names.LABEL_NODE: "x"}
-    container = {"name": "c", "image": "i"}
-    hostile: list[Object] = [
-        {"apiVersion": "v1", "kind": "Pod", "spec": {"containers": [container]}},
-        {"apiVersion": "v1", "kind": "ConfigMap", "data": {"x": 900_000 * "<"}},
-    ]
-    for one in hostile:
-        one["metadata"] = {"name": "hostile", "namespace": "default", "labels": labels}
-        # kubectl's own request would have escapes, too, and be too long.
-        path = f"/api/v1/namespaces/default/{one['kind'].lower()}s"
-        api_server.kubectl("create", f"--raw={path}", "-f", "-", stdin=json.dumps(one))
-    try:
-        broken = operator.figure("guidedmodel_operator_watch_failures_total")
-        apply(api_server, model(namespace))
-        eventually(lambda: "m" in named(api_server, namespace, "deployments"), what="another is served")
-        assert operator.figure("guidedmodel_operator_watch_failures_total") == broken
-    finally:
-        api_server.kubectl("delete", "pod/hostile", "configmap/hostile", "-n", "default", "--now")
-
-
-@pytest.mark.usefixtures("operator")
-def test_watch_objects_deleted_while_disconnected(
-    api_server: Cluster, namespace: str, proxy: FaultyProxy
-) -> None:
-    apply(api_server, model(namespace))
-    eventually(lambda: "m" in named(api_server, namespace, "services"))
-    eventually(lambda: conditions(api_server, namespace).get("Ready"), what="it was looked at")
-    asked: set[str] = set()
-
-    def disconnected(request: Asked) -> Fault | None:
-        return Fault(503) if request.is_watch else None
-
-    def too_old(request: Asked) -> Fault | None:
-        first = request.is_watch and request.path not in asked
-        asked.add(request.path)
-        return Fault(410, "Expired") if first else None
-
-    proxy.rule = disconnected
-    proxy.cut_streams()
-    api_server.kubectl("delete", "service/m", "-n", namespace)
-    proxy.rule = too_old  # what happened meanwhile will not be told
-    eventually(lambda: "m" in named(api_server, namespace, "services"), timeout_s=60)
-    assert any(path.endswith("/services") for path in asked)
 
 
 @pytest.fixture

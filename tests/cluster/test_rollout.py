@@ -1,4 +1,4 @@
-"""How a change reaches the pods, on a real API server with real controllers: the row `rollout`."""
+"""How a change reaches the pods, on a real API server with real controllers."""
 
 import os
 import random
@@ -90,74 +90,6 @@ def test_one_pod_at_a_time_and_what_that_means_for_one_replica(
         settled(api_server, namespace, 2, replicas=1)
     assert watch.broken == []
     assert watch.ended == 1
-
-
-def test_reverting_in_the_middle_touches_no_pod_that_is_ready(
-    api_server: Cluster, namespace: str, kubelet: Kubelet
-) -> None:
-    api_server.apply(variant(namespace, 1))
-    settled(api_server, namespace, 1)
-    before = set(live(api_server, namespace))
-    kubelet.unready_revision = key(2)
-    api_server.apply(variant(namespace, 2))
-    eventually(lambda: key(2) in live(api_server, namespace).values(), what="the rollout has begun")
-    with PodFloor(api_server.kubeconfig, namespace, floor=2, most=3) as watch:
-        api_server.apply(variant(namespace, 1))
-        settled(api_server, namespace, 1)
-    assert watch.broken == []
-    assert len(before & set(live(api_server, namespace))) == 2, "those that were ready are still there"
-    revisions = api_server.get("controllerrevisions", "-n", namespace)["items"]
-    assert {each["revision"] for each in revisions} == {2, 3}, "the one that runs has the highest number"
-
-
-def test_pause_leaves_pods_as_they_are_and_scaling_goes_on(
-    api_server: Cluster, namespace: str, kubelet: Kubelet
-) -> None:
-    del kubelet
-    api_server.apply(variant(namespace, 1, replicas=2))
-    settled(api_server, namespace, 1, replicas=2)
-    before = set(live(api_server, namespace))
-    api_server.apply(variant(namespace, 2, replicas=2, paused=True))
-    told = await_condition(api_server, namespace, "Progressing", "False", "Paused")
-    assert "2 of older revisions still exist" in told["message"]
-    await_condition(api_server, namespace, "Ready", "False", "Paused")
-    api_server.kubectl("scale", "gm/m", "--replicas=3", "-n", namespace)
-    eventually(lambda: len(live(api_server, namespace)) == 3, what="a pod more")
-    assert set(live(api_server, namespace).values()) == {key(1)}
-    assert before < set(live(api_server, namespace))
-    api_server.apply(variant(namespace, 2, replicas=3))
-    settled(api_server, namespace, 2)
-
-
-def test_while_an_edit_is_refused_status_tells_of_what_runs_and_rollback_works(
-    api_server: Cluster, namespace: str, kubelet: Kubelet
-) -> None:
-    del kubelet
-
-    def told() -> Object:
-        status = api_server.get("gm", "m", "-n", namespace)["status"]
-        return {name: status[name] for name in ("revision", "resolved", "url", "replicas", "updatedReplicas")}
-
-    api_server.apply(variant(namespace, 1, replicas=1))
-    settled(api_server, namespace, 1, replicas=1)
-    before, pods = told(), set(live(api_server, namespace))
-    refused = variant(namespace, 1, replicas=1)
-    refused["spec"]["resources"] = {"limits": {"foo": "1"}}
-    api_server.apply(refused)
-    await_condition(api_server, namespace, "Ready", "False", "ApplyRefused")
-    assert told() == before
-    await_condition(api_server, namespace, "GuidedDecoding", "True")
-
-    refused = variant(namespace, 1, replicas=1)
-    refused["spec"]["engine"]["image"] = "vllm/vllm-openai:v0.1.0"
-    api_server.apply(refused)
-    await_condition(api_server, namespace, "Compatible", "False", "Invalid")
-    assert told() == before
-    refused["spec"]["rollout"] = {"rollbackTo": key(1)}
-    api_server.apply(refused)
-    await_condition(api_server, namespace, "Ready", "True")
-    await_condition(api_server, namespace, "Compatible", "True")
-    assert (told(), set(live(api_server, namespace))) == (before, pods), "nothing was replaced"
 
 
 def test_rollback_and_restart(api_server: Cluster, namespace: str, kubelet: Kubelet) -> None:

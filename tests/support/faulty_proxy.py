@@ -62,8 +62,6 @@ class FaultyProxy:
     ----------
     rule
         What becomes of each request; None: all go through.
-    is_cut
-        Nothing passes, and nobody is told: requests that come are never answered, streams stand still.
     asked
         Every request so far.
     endpoint
@@ -81,7 +79,6 @@ class FaultyProxy:
         self._port = port
         self.endpoint = f"http://127.0.0.1:{port}"
         self.rule: Rule | None = None
-        self.is_cut = False
         self.asked: list[Asked] = []
         self._loop = asyncio.new_event_loop()
         self._streams: set[asyncio.Task[Any]] = set()
@@ -146,8 +143,6 @@ class FaultyProxy:
             self._streams.discard(task)
 
     async def _answer(self, request: web.Request, fault: Fault) -> web.StreamResponse:
-        if self.is_cut:
-            await asyncio.Event().wait()
         await asyncio.sleep(fault.delay_s)
         if fault.text:
             return web.Response(text=fault.text, status=fault.status)
@@ -181,8 +176,6 @@ class FaultyProxy:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(fault.ends_after_s):
                     async for data in given.content.iter_any():
-                        while self.is_cut:  # noqa: ASYNC110 - another thread's flag
-                            await asyncio.sleep(0.05)
                         await answer.write(data)
             await answer.write_eof()
         return answer
