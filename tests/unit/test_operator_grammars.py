@@ -9,7 +9,7 @@ import pytest
 from guided_contract import grammar_files
 from guided_contract.status import GrammarStatus, PodStatus
 from guided_operator.api import parse
-from guided_operator.builders import Site, manifest, pod_key, render
+from guided_operator.builders import Site, manifest, render
 from guided_operator.builders.grammars import merge
 from guided_operator.kube import kinds
 from guided_operator.reconcile.conditions.chains import decide
@@ -74,13 +74,6 @@ class TestMerge:
 
 
 class TestPod:
-    def test_one_more_grammar_restarts_nothing(self) -> None:
-        plain, with_one = guided_model(), guided_model(guidedDecoding__grammars=[grammar("a")])
-        assert pod_key(with_one) == pod_key(plain)
-        site = Site("x:1")
-        templates = [render(gm, site).pods for gm in (plain, with_one)]
-        assert templates[0] == templates[1]
-
     def test_every_pod_mounts_the_whole_folder_in_the_sidecar(self) -> None:
         children = render(guided_model(), Site("x:1"))
         spec = manifest(children.template.spec)
