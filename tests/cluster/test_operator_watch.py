@@ -1,4 +1,4 @@
-"""The real operator behind a proxy that fails as networks and servers do: it converges, and asks little."""
+"""The real operator while networks and API servers fail: it converges, and asks little."""
 
 import json
 import random
@@ -13,36 +13,12 @@ from devtools.control_plane import Addresses, ControlPlane
 
 from support.cluster import Cluster
 from support.faulty_proxy import Asked, Fault, FaultyProxy
-from support.operator_process import Operator, install, running
+from support.operator_process import install, running
 from support.resources import environment, items, model
 from support.waiting import eventually
 
 pytestmark = pytest.mark.cluster
 Object = dict[str, Any]
-
-
-@pytest.fixture(scope="module")
-def proxy(api_server: Cluster) -> Iterator[FaultyProxy]:
-    with FaultyProxy(api_server).running() as made:
-        yield made
-
-
-@pytest.fixture(scope="module")
-def operator(
-    api_server: Cluster, proxy: FaultyProxy, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Operator]:
-    """One operator behind the proxy."""
-    install(api_server)
-    folder = tmp_path_factory.mktemp("operator")
-    with running(api_server, folder, "watched", server=proxy.endpoint) as replica:
-        eventually(replica.leads, what="the only replica leads")
-        yield replica
-
-
-@pytest.fixture(autouse=True)
-def _fair_weather(proxy: FaultyProxy) -> Iterator[None]:
-    yield
-    proxy.rule = None
 
 
 def named(cluster: Cluster, namespace: str, kind: str) -> set[str]:
@@ -91,44 +67,30 @@ def storm(seed: int) -> Any:
     return rule
 
 
-@pytest.mark.usefixtures("operator")
 def test_watch_storms_of_429_409_410_5xx_and_slow_answers(
-    api_server: Cluster, namespace: str, proxy: FaultyProxy
+    api_server: Cluster, namespace: str, tmp_path: Path
 ) -> None:
     models = [model(namespace, f"m{number}") for number in range(8)]
-    apply(api_server, *models[:4])
-    eventually(lambda: len(named(api_server, namespace, "services")) == 4, what="the first four")
-    proxy.rule = storm(7)
-    proxy.cut_streams()
-    began = time.monotonic()
-    apply(api_server, *(with_variable(one, "APP_STORM") for one in models[2:]))
-    api_server.kubectl("delete", "gm/m0", "service/m1", "-n", namespace)
-    eventually(lambda: time.monotonic() - began > 4, what="the storm has lasted")
-    assert proxy.rate(4.0) < 60, "requests per second; each of a dozen kinds is listed and watched"
-    proxy.rule = None
     wanted = {f"m{number}" for number in range(1, 8)}
-    eventually(lambda: named(api_server, namespace, "deployments") == wanted, timeout_s=60)
-    eventually(lambda: named(api_server, namespace, "services") >= wanted, timeout_s=60)
-    for name in sorted(wanted - {"m1"}):
-        eventually(lambda: "APP_STORM" in environment(api_server, namespace, name), timeout_s=60)  # noqa: B023 - called at once
-
-
-def test_watch_api_server_that_refuses_everything_is_asked_little(
-    api_server: Cluster, namespace: str, proxy: FaultyProxy, operator: Operator
-) -> None:
-    models = [model(namespace, f"m{number}") for number in range(30)]
-    apply(api_server, *models)
-    eventually(lambda: len(named(api_server, namespace, "deployments")) == 30, what="all are there")
-    proxy.rule = lambda asked: None if of_the_lease(asked) else Fault(429, "TooManyRequests")
-    proxy.cut_streams()
-    began = time.monotonic()
-    eventually(lambda: time.monotonic() - began > 4, what="the trouble has lasted")
-    rate = proxy.rate(4.0)
-    proxy.rule = None
-    assert rate < 25, "requests per second, of a dozen watches and four workers"
-    apply(api_server, with_variable(models[0], "APP_AFTER"))
-    eventually(lambda: "APP_AFTER" in environment(api_server, namespace, "m0"), timeout_s=60)
-    assert operator.figure("guidedmodel_operator_watch_failures_total") > 10
+    install(api_server)
+    with (
+        FaultyProxy(api_server).running() as proxy,
+        running(api_server, tmp_path, "watched", server=proxy.endpoint),
+    ):
+        apply(api_server, *models[:4])
+        eventually(lambda: len(named(api_server, namespace, "services")) == 4, what="the first four")
+        proxy.rule = storm(7)
+        proxy.cut_streams()
+        began = time.monotonic()
+        apply(api_server, *(with_variable(one, "APP_STORM") for one in models[2:]))
+        api_server.kubectl("delete", "gm/m0", "service/m1", "-n", namespace)
+        eventually(lambda: time.monotonic() - began > 4, what="the storm has lasted")
+        assert proxy.rate(4.0) < 60, "requests per second; each of a dozen kinds is listed and watched"
+        proxy.rule = None
+        eventually(lambda: named(api_server, namespace, "deployments") == wanted, timeout_s=60)
+        eventually(lambda: named(api_server, namespace, "services") >= wanted, timeout_s=60)
+        for name in sorted(wanted - {"m1"}):
+            eventually(lambda: "APP_STORM" in environment(api_server, namespace, name), timeout_s=60)  # noqa: B023 - called at once
 
 
 @pytest.fixture

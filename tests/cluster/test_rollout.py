@@ -3,7 +3,6 @@
 import os
 import random
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -12,9 +11,7 @@ from guided_contract import names
 from guided_operator.api import parse
 from guided_operator.builders import pod_key
 from support.cluster import Cluster
-from support.kstatus import kstatus
 from support.kubelet import Kubelet
-from support.operator_process import Operator
 from support.pod_floor import PodFloor
 from support.resources import await_condition, conditions, deployment, items, model
 from support.waiting import eventually
@@ -56,24 +53,6 @@ def settled(cluster: Cluster, namespace: str, number: int, replicas: int = 3) ->
 
     eventually(is_settled, timeout_s=60, what=f"all pods are of variant {number}")
     assert list(live(cluster, namespace).values()) == [key(number)] * replicas
-
-
-@pytest.fixture(scope="module", autouse=True)
-def late(api_server: Cluster, operator: Operator) -> Iterator[tuple[str, Kubelet]]:
-    """A model whose pod does not get ready before its deadline: begun at once, as the deadline takes time."""
-    del operator
-    with (
-        api_server.namespace("rollout-late") as namespace,
-        Kubelet(api_server.kubeconfig, namespace) as kubelet,
-    ):
-        kubelet.ready = False
-        wanted = variant(namespace, 1, replicas=1, progressDeadline="10s")
-        wanted["spec"]["probes"] = {"startupTimeout": "10s"}
-        api_server.apply(wanted)
-        await_condition(api_server, namespace, "Progressing", "True", "RollingOut")
-        yield namespace, kubelet
-        api_server.kubectl("delete", "gm/m", "-n", namespace)
-        eventually(lambda: not items(api_server, namespace, "pods"), timeout_s=60, what="the pod is gone")
 
 
 def test_one_pod_at_a_time_and_what_that_means_for_one_replica(
@@ -218,14 +197,3 @@ def test_ready_pods_never_fall_below_the_floor_whatever_is_asked_for(
         storm.calm()
     assert not watch.broken, "\n".join([*watch.broken, *storm.log, *watch.history])
     assert watch.ended > FEWEST_ENDED, "nothing was shown"
-
-
-def test_progress_deadline_is_told_and_is_not_the_end(api_server: Cluster, late: tuple[str, Kubelet]) -> None:
-    namespace, kubelet = late
-    told = await_condition(api_server, namespace, "Progressing", "False", "ProgressDeadlineExceeded")
-    assert told["message"].startswith("0 of 1 pods are ready")
-    assert kstatus(api_server.get("gm", "m", "-n", namespace)) == "InProgress"
-    kubelet.ready = True
-    await_condition(api_server, namespace, "Ready", "True")
-    await_condition(api_server, namespace, "Progressing", "False", "Complete")
-    assert kstatus(api_server.get("gm", "m", "-n", namespace)) == "Current"

@@ -35,7 +35,6 @@ class Fault:
 
     status: int = 0
     reason: str = ""
-    message: str = ""
     headers: dict[str, str] = field(default_factory=dict)
     delay_s: float = 0.0
     ends_after_s: float | None = None
@@ -150,7 +149,7 @@ class FaultyProxy:
             body = {
                 "kind": "Status",
                 "status": "Failure",
-                "message": fault.message or f"the proxy says {fault.status}",
+                "message": f"the proxy says {fault.status}",
                 "reason": fault.reason,
                 "code": fault.status,
             }
