@@ -91,6 +91,10 @@ test-unit: $(SETUP)  ## the tests that take seconds
 test-judges: $(SETUP)  ## who judges from outside what stays true while code goes: tests/judges.txt
 	$(PYTEST) $(shell grep -v '^\#' tests/judges.txt)
 
+.PHONY: promises
+promises:  ## what users can rely on, and the test of each (WORD=rollback)
+	@python3 tools/devtools/promises.py
+
 .PHONY: test-gpu
 test-gpu: $(SETUP)  ## what only a GPU shows: pinned copies, streams, CUDA graphs (skips where there is none)
 	$(PYTEST) -rs tests/gpu

@@ -75,7 +75,7 @@ async def test_page_is_read_when_its_pod_or_the_grammars_changed(following: Foll
 async def test_page_that_says_the_same_is_read_now_and_then_and_is_no_news(following: Following) -> None:
     await following.read(pod("a", "r"))
     for reads in (2, 3):
-        due_s = following.reader.due_s(KEY)
+        due_s = following.reader.due_s(KEY, [pod("a", "r")])
         assert 0.79 < due_s / sidecar_status.READY_PERIOD_S < 1.21
         following.clock.now += due_s
         assert not await following.reader.read(KEY, [pod("a", "r")])
@@ -107,18 +107,34 @@ async def test_pod_that_is_not_well_is_looked_at_more_often(
     following: Following, *, pod_ready: bool, page: bytes | None, grammars: tuple[str, ...]
 ) -> None:
     following.network.page = page
-    await following.read(pod("a", "r", ready=pod_ready), grammars=frozenset(grammars))
-    assert following.reader.due_s(KEY) < 1.26 * sidecar_status.STARTING_PERIOD_S
+    asked = pod("a", "r", ready=pod_ready)
+    await following.read(asked, grammars=frozenset(grammars))
+    assert (
+        0
+        < following.reader.due_s(KEY, [asked], frozenset(grammars))
+        < 1.26 * sidecar_status.STARTING_PERIOD_S
+    )
 
 
 async def test_pods_that_cannot_answer_are_not_asked(following: Following) -> None:
-    pages = await following.read(
+    pods = [
         pod("a", "r", ip=""),
         pod("b", "r", phase="Pending"),
         pod("c", "r", terminating=True),
         pod("d", "r", phase="Failed"),
-    )
-    assert (pages, following.network.reads, following.reader.due_s(KEY)) == ({}, 0, math.inf)
+    ]
+    assert await following.read(*pods) == {}
+    assert (following.network.reads, following.reader.due_s(KEY, pods)) == (0, math.inf)
+
+
+@pytest.mark.parametrize("change", ["another pod", "its version", "the grammars"])
+async def test_what_changed_while_pages_were_read_is_due_at_once(following: Following, change: str) -> None:
+    """A pass began with what had changed meanwhile, and the change woke no other: 141 of 500 said so."""
+    await following.read(pod("a", "r"))
+    pods = [pod("a", "r", version="2" if change == "its version" else "1")]
+    if change == "another pod":
+        pods.append(pod("b", "r"))
+    assert following.reader.due_s(KEY, pods, frozenset({"g"} if change == "the grammars" else ())) <= 0
 
 
 @pytest.mark.parametrize("page", [None, b"", b"{}", b"[" * 100_000, b'{"ready": "yes"}', b"\xff"])
@@ -136,7 +152,7 @@ async def test_pods_that_are_gone_are_forgotten(following: Following) -> None:
         following.reader.pages(KEY, [pod("b", "r")])["uid-b"].error == "its status page has not been read yet"
     )
     following.reader.forget(KEY)
-    assert following.reader.due_s(KEY) == math.inf
+    assert following.reader.due_s(KEY, [pod("a", "r")]) <= 0
 
 
 def test_no_control_character_and_no_endless_number_of_a_page_gets_further() -> None:

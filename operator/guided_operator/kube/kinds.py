@@ -138,10 +138,11 @@ WATCHED: Final = (
     WORKER_SET,
     POD,
 )
-# Those that hardly anybody changes, or that hold too much to be listed: read in a pass.
-READ: Final = (CONFIG_MAP, SERVICE_ACCOUNT, REVISION, POD_MONITOR)
-OBSERVED: Final = (REVISION, POD_MONITOR)  # of these, what is there decides on what there should be
-CHILDREN: Final = (*WATCHED, *READ)
+# Those that hardly anybody changes, or that hold too much to be listed, are read in a pass: where what there
+# is decides on what should be, when it begins; the others by name, before they are written.
+OBSERVED: Final = (REVISION, POD_MONITOR)
+READ: Final = (CONFIG_MAP, SERVICE_ACCOUNT)
+CHILDREN: Final = (*WATCHED, *OBSERVED, *READ)
 OPTIONAL: Final = tuple(kind for kind in CHILDREN if kind.optional)
 WORKLOADS: Final = (DEPLOYMENT, WORKER_SET)  # what makes the pods
 # A Deployment's own, looked at only while its rollout turns.

@@ -19,7 +19,7 @@ REREAD_SOON_S: Final = 30.0
 class Known:
     """What is remembered of one model's children, by path.
 
-    `read`: those that are not watched, as read or written last; None: there was none. `refused`: when the
+    `read`: those of `kinds.READ`, as read or written last; None: there was none. `refused`: when the
     account's rights were refused. `unsettled`: the mark of what was applied, and what the object did not take
     of it.
     """
@@ -42,9 +42,9 @@ class Known:
 
     def child(self, observed: Observed, kind: Kind, name: str) -> Object | None:
         """Return a child, as watched or as read last; None where none is known."""
-        if kind in kinds.WATCHED or kind in kinds.OBSERVED:
-            return observed.child(kind, name)
-        return self.read.get(kind.path(observed.key.namespace, name))
+        if kind in kinds.READ:
+            return self.read.get(kind.path(observed.key.namespace, name))
+        return observed.child(kind, name)
 
     def is_young(self, path: str, now_s: float) -> bool:
         """Note a refusal that may be over in a moment, and return whether it has not lasted yet."""

@@ -216,6 +216,7 @@ class Loops:
             return await self._reconciler.observer.prepare(key)
         except Exception:
             logger.exception("this is a bug: the pages of %s's pods were not read", key)
+            await asyncio.sleep(self._backoff.delay_s(1))  # they are still due
             return True
 
     async def _pass(self, key: Key, wait_s: float, failures: int) -> tuple[int, float | None]:

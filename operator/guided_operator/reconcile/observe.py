@@ -106,8 +106,10 @@ class Observer:
         return await self._sidecars.read(key, self._cache.pods(key), frozenset(_grammars(model)))
 
     def due_s(self, key: Key) -> float:
-        """Return the seconds until there is something to prepare."""
-        return self._sidecars.due_s(key)
+        """Return the seconds until there is something to prepare, also of a pod that came in a pass."""
+        model = self._cache.model(key)
+        grammars = frozenset(_grammars(model)) if model is not None else frozenset[str]()
+        return self._sidecars.due_s(key, self._cache.pods(key), grammars)
 
     def take_written(self, kind: Kind, item: Object) -> None:
         """Take in an object as a write of ours returned it."""

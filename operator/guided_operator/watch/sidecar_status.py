@@ -70,10 +70,11 @@ class SidecarReader:
         readings = self._readings.get(key, {})
         return {pod.uid: readings[pod.uid].page if pod.uid in readings else _UNREAD for pod in running(pods)}
 
-    def due_s(self, key: Key) -> float:
-        """Return the seconds until one of a model's pages is to be read again."""
-        readings = self._readings.get(key, {}).values()
-        return min((each.due_s for each in readings), default=math.inf) - self._clock()
+    def due_s(self, key: Key, pods: Iterable[PodView], grammars: frozenset[str] = frozenset()) -> float:
+        """Return the seconds until a page is to be read, as `read` is asked; not above 0: now."""
+        known = self._readings.get(key, {})
+        due = (_due_s(known.get(pod.uid), pod, grammars) for pod in running(pods))
+        return min(due, default=math.inf) - self._clock()
 
     def forget(self, key: Key) -> None:
         """Note that a model is gone."""
@@ -91,14 +92,7 @@ class SidecarReader:
         """
         asked, known = running(pods), self._readings.get(key, {})
         now_s = self._clock()
-
-        def is_due(pod: PodView) -> bool:
-            last = known.get(pod.uid)
-            if last is None or (last.version, last.grammars) != (pod.version, grammars):
-                return True
-            return last.due_s <= now_s
-
-        due = [pod for pod in asked if is_due(pod)]
+        due = [pod for pod in asked if _due_s(known.get(pod.uid), pod, grammars) <= now_s]
         found = await asyncio.gather(*(self._read(pod, grammars) for pod in due))
         read = {pod.uid: reading for pod, reading in zip(due, found, strict=True)}
         self._readings[key] = {pod.uid: read.get(pod.uid) or known[pod.uid] for pod in asked}
@@ -121,6 +115,12 @@ class SidecarReader:
 def running(pods: Iterable[PodView]) -> list[PodView]:
     """Return the pods that may have a page."""
     return [pod for pod in pods if pod.live and pod.ip and pod.phase == "Running"]
+
+
+def _due_s(last: _Reading | None, pod: PodView, grammars: frozenset[str]) -> float:
+    """Return when a pod's page is to be read: at once if it was read of another state of the pod or model."""
+    is_current = last is not None and (last.version, last.grammars) == (pod.version, grammars)
+    return last.due_s if last is not None and is_current else -math.inf
 
 
 def _said(reading: _Reading | None) -> tuple[bytes, str] | None:
