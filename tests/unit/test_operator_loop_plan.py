@@ -151,7 +151,3 @@ def test_restart_token_renders_anew() -> None:
     assert ":2" not in str(plan(observed, newer).children)
     restarted = plan(dataclasses.replace(observed, model=model(rollout={"restartToken": "1"})), newer)
     assert ":2" in str(child(restarted.children, "Deployment")["spec"]["template"])
-
-
-def test_plan_is_a_function_of_its_input() -> None:
-    assert planned(applied(seen())) == planned(applied(seen()))
