@@ -111,16 +111,6 @@ def test_two_models_of_one_claim_share_a_read_only_volume() -> None:
     ("speculative", "expected", "flags"),
     [
         (
-            {"method": "NGram", "numTokens": 4},
-            {
-                "method": "ngram_gpu",
-                "num_speculative_tokens": 4,
-                "prompt_lookup_min": 2,
-                "prompt_lookup_max": 5,
-            },
-            [],
-        ),
-        (
             {
                 "method": "DraftModel",
                 "numTokens": 3,
@@ -191,16 +181,6 @@ def test_two_models_of_one_claim_share_a_read_only_volume() -> None:
                 "model": "o/d",
                 "draft_tensor_parallel_size": 2,
                 "num_speculative_tokens_per_batch_size": [[1, 8, 3], [9, 9, 0]],
-            },
-            [],
-        ),
-        (
-            {"method": "DFlash", "numTokens": 7, "draftModel": {"uri": "hf://o/d"}},
-            {
-                "method": "dflash",
-                "num_speculative_tokens": 7,
-                "model": "o/d",
-                "draft_tensor_parallel_size": 2,
             },
             [],
         ),
