@@ -9,6 +9,14 @@ from hypothesis import strategies as st
 from guided_operator.api.quantity import amount, canonical
 
 
+@pytest.mark.parametrize(
+    ("quantity", "expected"),
+    [("+2", "2"), ("-1.5", "-1500m"), ("0.1n", "1n"), ("1E", "1E"), ("1024Mi", "1Gi")],
+)
+def test_canonical_form(quantity: str, expected: str) -> None:
+    assert canonical(quantity) == expected
+
+
 @pytest.mark.parametrize("quantity", ["", "two", "1 Gi", "1KiB", "1..2", "1e99", "1e1.5", "e3", "."])
 def test_no_quantity(quantity: str) -> None:
     with pytest.raises(ValueError, match=r"quantity|range"):

@@ -195,6 +195,13 @@ def test_what_only_reconcile_refuses_is_refused(
         assert (told.out, told.err[: len(file) + 2 + len(said)]) == ("", f"{file}: {said}")
 
 
+def test_reserved_arguments_are_refused_by_each_command(tmp_path: Path, capsys: Capture) -> None:
+    file = write(tmp_path / "m.yaml", changed(minimal(), engine__args=["--worker-cls=x"]))
+    for command in ("validate", "render", "run"):
+        assert main([command, "-f", file]) == 2
+        assert "spec.engine.args[0]: --worker-cls is set by the operator" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("given", "said"),
     [

@@ -82,3 +82,15 @@ def test_what_is_said_of_pods_is_what_there_is() -> None:
         == "no pod of the current revision exists yet, 1 of older ones"
     )
     assert decide(serving())["GuidedDecoding"].message == "there are no pods"
+
+    assert decide(serving())["GuidedDecoding"].message == "there are no pods"
+
+
+def test_unsupported_image_leaves_what_is_said_of_the_pods_that_run() -> None:
+    raw = model()
+    raw["spec"]["engine"]["image"] = "vllm/vllm-openai:v0.1.0"
+    found = serving(pod("a", NEW))
+    edited = situation(dataclasses.replace(found.observed, model=raw))
+    assert decide(edited)["Compatible"].status == "False"
+    assert decide(edited)["GuidedDecoding"] == decide(found)["GuidedDecoding"]
+    assert decide(edited)["GuidedDecoding"].status == "True"
