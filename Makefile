@@ -29,14 +29,12 @@ lint: $(SETUP)  ## ruff, mypy --strict, import-linter, generated files up to dat
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy operator/guided_operator engine/guided_contract engine/guided_engine engine/guided_grammar sidecar/guided_sidecar tools/devtools benchmarks/rankbench benchmarks/schemasuite benchmarks/grammarbench benchmarks/operatorbench benchmarks/processorbench
 	$(VENV)/bin/lint-imports
-	$(PY) -m guided_operator.api.crd --check
 	$(PY) -m devtools.api_reference --check
 	$(PY) -m devtools.dashboard --check
 	$(PY) -m devtools.chart --check
 
 .PHONY: generate
 generate: $(SETUP)  ## write what is generated anew: the CRD, its reference, the dashboard, the chart's copies
-	$(PY) -m guided_operator.api.crd
 	$(PY) -m devtools.api_reference
 	$(PY) -m devtools.dashboard
 	$(PY) -m devtools.chart

@@ -35,7 +35,7 @@ from vllm.v1.spec_decode.ngram_proposer import _find_longest_matched_ngram_and_p
 
 DOCUMENTS: Final = 40  # of each kind
 DRAFTS: Final = (3, 7)
-LOOKUP: Final = (2, 5)  # promptLookup's default
+LOOKUP: Final = (2, 5)  # as the operator has NGram look for
 Matcher = llguidance.LLMatcher
 Chain = Callable[[Any, Matcher, int], list[int]]  # of a tokenizer: at most so many tokens from a row on
 Way = tuple[Chain, bool]  # and whether the carrier proposes where there is none

@@ -96,7 +96,7 @@ def main() -> None:
         "JSON of a schema": [*_records(rng)],
         "code anew": [("", continued) for _, continued in code],
     }
-    print(f"| promptLookup | {' | '.join(kinds)} |")
+    print(f"| repetitions of | {' | '.join(kinds)} |")
     for least, most in BOUNDS:
         cells = (
             _counted(lambda text: tokenizer.encode(text, add_special_tokens=False), texts, least, most)

@@ -69,8 +69,8 @@ class OperatorSettings(BaseModel):
     """Whether model.trustRemoteCode may be true, and a claim may hold compiled code. Default: Allow; Refuse
     where images alone bring code."""
     proxies: Literal["Allow", "Refuse"] = "Refuse"
-    """Whether engine.env may hold proxies and CAs, and pod name servers and hostAliases, while
-    allowed_models limits what comes from the hub. Default: Refuse: they decide who is taken for the hub."""
+    """Whether engine.env may hold proxies and CAs while allowed_models limits what comes from the hub.
+    Default: Refuse: they decide who is taken for the hub."""
     arguments_allow: Annotated[tuple[_Argument, ...], BeforeValidator(_listed), Field(max_length=500)] = ()
     """Options and variables that engine.args and engine.env may hold, separated by commas, such as
     --max-model-len, --kv-cache-*, NCCL_*; a "*" at the end is all that begin so. Default: all but those that

@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from devtools.api_reference import rules_of
+from devtools.crd import CRD_NAME, custom_resource_definition
 
 from guided_operator.api import ManifestError, parse
-from guided_operator.api.crd import CRD_NAME, custom_resource_definition, root_schema, rules_of
+from guided_operator.api.crd import root_schema
 from guided_operator.api.quantity import amount, canonical
 from guided_operator.cli.rules import broken_rules
 from guided_operator.kube.diff import differences
@@ -56,12 +58,6 @@ POD = {
     "imagePullSecrets": [{"name": "registry"}],
     "runAsUser": 1000,
     "fsGroup": 1000,
-    "dnsConfig": {
-        "nameservers": ["10.0.0.10", "fd00::a"],
-        "searches": ["corp.example"],
-        "options": [{"name": "ndots", "value": "2"}, {"name": "edns0"}],
-    },
-    "hostAliases": [{"ip": "10.0.0.1", "hostnames": ["hub.corp.example", "hub"]}],
     "volumes": [
         {"name": "templates", "configMap": {"name": "t"}},
         {"name": "scratch", "emptyDir": {"medium": "Memory", "sizeLimit": "1Gi"}},
@@ -145,7 +141,7 @@ ACCEPTED: dict[str, dict[str, Any]] = {
         "speculative": DRAFT | {"method": "Eagle3"},
         "parallelism": {"pipeline": 2},
     },
-    "ngram, async": {"speculative": NGRAM | {"asyncScheduling": "On", "promptLookup": {"min": 3, "max": 3}}},
+    "ngram, async": {"speculative": NGRAM | {"asyncScheduling": "On"}},
     "the model's own block": {
         "speculative": {"method": "DSpark", "numTokens": 5, "verification": "Adaptive"},
     },
@@ -156,7 +152,7 @@ ACCEPTED: dict[str, dict[str, Any]] = {
     "guesses by load": {"speculative": NGRAM | {"numTokens": "Auto"}},
     "guesses by load, at most": {"speculative": NGRAM | {"numTokens": "Auto", "maxTokens": 5}},
     "own layers": {"speculative": {"method": "MTP", "numTokens": 1, "disableAbove": 32}},
-    "adapters": {"lora": {"adapters": [ADAPTER], "maxRank": 64, "maxActive": 4, "maxCached": 4}},
+    "adapters": {"lora": {"adapters": [ADAPTER]}},
     "storage": {"storage": {"hub": CLAIM, "cache": CLAIM, "sharedMemory": "8Gi"}},
     "on the CPU": {"engine__accelerator": {"type": "None"}},
     "accelerators of AMD": {"engine__accelerator": {"resource": "amd.com/gpu"}},
@@ -269,11 +265,6 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         "must not have the name of the model itself",
     ),
     "two adapters of one name": ({"lora": {"adapters": [ADAPTER, ADAPTER]}}, "spec.lora.adapters"),
-    "rank without a kernel": ({"lora": {"adapters": [ADAPTER], "maxRank": 17}}, "maxRank"),
-    "fewer adapters kept than used": (
-        {"lora": {"adapters": [ADAPTER], "maxActive": 4, "maxCached": 2}},
-        "must be at least maxActive",
-    ),
     "two volumes of one name": (
         {"pod": {"volumes": [{"name": "a", "emptyDir": {}}] * 2}},
         "spec.pod.volumes",
@@ -313,14 +304,6 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "draft model for ngram": (
         {"speculative": DRAFT | {"method": "NGram"}},
         "not allowed with methods NGram and MTP",
-    ),
-    "lookup for a draft model": (
-        {"speculative": DRAFT | {"promptLookup": {"min": 2}}},
-        "allowed with method NGram alone",
-    ),
-    "lookup from long to short": (
-        {"speculative": NGRAM | {"promptLookup": {"min": 6}}},
-        "must not exceed max",
     ),
     "DFlash without its head": (
         {"speculative": {"method": "DFlash", "numTokens": 7}},

@@ -17,7 +17,7 @@ MISSPELT = {"nodeAffinty": AFFINITY["nodeAffinity"]}
 WRONG: dict[str, tuple[Object, str]] = {
     "a misspelt field": ({"affinity": MISSPELT}, "nodeAffinty"),
     "a value that is none": ({"tolerations": [{"operator": "Exists", "value": "x"}]}, "value must be empty"),
-    "a value of another type": ({"hostAliases": [{"ip": {"a": "b"}, "hostnames": ["x"]}]}, "hostAliases"),
+    "a value of another type": ({"tolerations": [{"key": {"a": "b"}}]}, "tolerations"),
     "a label that is none": ({"labels": {"a": "b c"}}, "b c"),
     "a volume that is half said": ({"volumes": [{"name": "a", "configMap": {"nam": "x"}}]}, "nam"),
 }

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 import yaml
 from devtools import chart
+from devtools.crd import CRD_NAME, custom_resource_definition
 
-from guided_operator.api.crd import CRD_NAME, custom_resource_definition
 from support.cluster import Cluster, KubectlError
 from support.kubelet import Kubelet
 from support.operator_process import CRD, NAMESPACE, POLICY, RBAC, USERS, running

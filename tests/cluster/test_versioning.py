@@ -6,9 +6,9 @@ from copy import deepcopy
 from typing import Any
 
 import pytest
+from devtools.crd import custom_resource_definition
 
 from guided_contract import names
-from guided_operator.api.crd import custom_resource_definition
 from support.cluster import Cluster, KubectlError
 from support.manifests import minimal
 from support.waiting import eventually

@@ -279,12 +279,14 @@ def test_guesses_stop_above_the_batch_that_is_named() -> None:
 
 def test_adapters_are_understood(parser: Any) -> None:
     adapters = [{"name": "a", "uri": "pvc://adapters/a"}, {"name": "org/b", "uri": "hf://o/b"}]
-    lora = {"adapters": adapters, "maxRank": 64, "maxActive": 2, "maxCached": 8}
-    arguments = parsed(parser, guided_model(lora=lora))
+    words = ["--max-lora-rank=64", "--max-loras", "2", "--max-cpu-loras=8"]
+    arguments = parsed(parser, guided_model(lora={"adapters": adapters}, engine__args=words))
     found = [(each.name, each.path) for each in arguments.lora_modules]
     assert found == [("a", "/models/adapters/a"), ("org/b", "o/b")]
     limits = (arguments.max_loras, arguments.max_lora_rank, arguments.max_cpu_loras)
     assert (arguments.enable_lora, *limits) == (True, 2, 64, 8)
+    plain = parsed(parser, guided_model(lora={"adapters": adapters}))
+    assert (plain.max_loras, plain.max_lora_rank, plain.max_cpu_loras) == (1, 16, None), "as they were"
 
 
 def test_an_adapter_has_no_revision_that_vllm_could_be_told() -> None:

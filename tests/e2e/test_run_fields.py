@@ -42,7 +42,7 @@ def pod() -> Iterator[Pod]:
     folder = adapter()
     manifest = sample(
         parallelism={"tensor": 1},
-        lora={"adapters": [{"name": "tuned", "uri": f"pvc://adapters/{folder.name}"}], "maxRank": 8},
+        lora={"adapters": [{"name": "tuned", "uri": f"pvc://adapters/{folder.name}"}]},
         speculative=SPECULATIVE,
     )
     manifest["spec"]["engine"] |= {"apiKeySecretKeyRef": {"name": "s", "key": "k"}}

@@ -192,7 +192,7 @@ def resource(facts: Facts, models: Path) -> GuidedModel:
             {"name": "a", "factory": "guided_engine.processors.no_repeat_ngram:NoRepeatNgram"}
         ]
     if facts.lora:
-        fields["lora"] = {"adapters": [{"name": "a", "uri": "pvc://adapters/a"}], "maxRank": 8}
+        fields["lora"] = {"adapters": [{"name": "a", "uri": "pvc://adapters/a"}]}
     if facts.method:
         fields["speculative"] = _speculative(facts, models)
     return GuidedModel.model_validate(changed(minimal(), **fields))

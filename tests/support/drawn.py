@@ -37,9 +37,6 @@ SPECULATIVE = (
         {"method": st.just("NGram"), "numTokens": NUMBER},
         optional={
             "asyncScheduling": st.sampled_from(["Auto", "On", "Off"]),
-            "promptLookup": st.fixed_dictionaries(
-                {}, optional={"min": st.integers(1, 5), "max": st.integers(5, 64)}
-            ),
         }
         | ABOVE,
     )
@@ -127,8 +124,6 @@ POD = st.fixed_dictionaries(
         "runAsUser": st.sampled_from([1, 1000, 2**31 - 1]),
         "fsGroup": st.sampled_from([1, 1000, 2**31 - 1]),
         "resourceClaims": st.just([{"name": "channel", "resourceClaimName": "c"}]),
-        "dnsConfig": st.just({}) | st.just({"options": [{"name": "ndots", "value": "1"}]}),
-        "hostAliases": st.just([{"ip": "10.0.0.1", "hostnames": ["hub"]}]),
         "volumes": st.dictionaries(st.sampled_from(["a", "run", "tmp", "shm"]), VOLUMES, max_size=4).map(
             lambda volumes: [{"name": name} | volume for name, volume in volumes.items()]
         ),
@@ -139,11 +134,6 @@ LORA = st.fixed_dictionaries(
         "adapters": st.dictionaries(st.sampled_from(["x", "org/y"]), URIS, min_size=1).map(
             lambda uris: [{"name": name, "uri": uri} for name, uri in uris.items()]
         )
-    },
-    optional={
-        "maxRank": st.sampled_from([1, 8, 16, 32, 64, 128, 256, 320, 512]),
-        "maxActive": st.integers(1, 4),
-        "maxCached": st.integers(4, 8),
     },
 )
 STORAGE = st.fixed_dictionaries(

@@ -47,6 +47,8 @@ def test_every_sample_says_what_it_needs(sample: Path) -> None:
     [
         ({"engine__image": REMOVED}, ["spec.engine.image: is required"]),
         ({"replica": 2}, ["spec.replica: unknown field, did you mean replicas?"]),
+        # By the name that our code gives it the API server does not know it, either.
+        ({"guided_decoding": {}}, ["spec.guided_decoding: unknown field, did you mean guidedDecoding?"]),
         ({"speculative": {"method": "NGram", "numTokens": 3, "draftmodel": 1}}, ["did you mean draftModel?"]),
         (
             {"engine__accelerator": {"type": "GPU"}},

@@ -8,7 +8,7 @@ import pytest
 
 from guided_contract import config
 from guided_operator.api import GuidedModel, load, words
-from guided_operator.builders import Site, pod_key, render, selector, url
+from guided_operator.builders import Site, render, selector, url
 from support.manifests import guided_model
 
 SITE = Site("guidedmodel:1")
@@ -130,14 +130,13 @@ def test_two_models_of_one_claim_share_a_read_only_volume() -> None:
             {
                 "method": "NGram",
                 "numTokens": 4,
-                "promptLookup": {"min": 3},
                 "asyncScheduling": "Off",
                 "verification": "Block",
             },
             {
                 "method": "ngram_gpu",
                 "num_speculative_tokens": 4,
-                "prompt_lookup_min": 3,
+                "prompt_lookup_min": 2,
                 "prompt_lookup_max": 5,
                 "rejection_sample_method": "block",
             },
@@ -415,14 +414,6 @@ def test_local_pod_has_no_path_of_a_clusters_pod() -> None:
     assert (found.model, found.run_dir, found.bind_host) == ("/volumes/models/tiny", "/x/run", "127.0.0.1")
     assert found.telemetry == config.TelemetryConfig(endpoint="http://127.0.0.1:5")
     assert found.ports == LOCAL.ports
-
-
-@pytest.mark.parametrize("written", [{}, {"min": 2}, {"min": 2, "max": 5}])
-def test_writing_a_default_of_prompt_lookup_out_restarts_no_pod(written: dict[str, int]) -> None:
-    asked = {"method": "NGram", "numTokens": 3}
-    plain = guided_model(speculative=asked)
-    assert pod_key(guided_model(speculative=asked | {"promptLookup": written})) == pod_key(plain)
-    assert pod_key(guided_model(speculative=asked | {"promptLookup": {"max": 8}})) != pod_key(plain)
 
 
 @pytest.mark.parametrize(

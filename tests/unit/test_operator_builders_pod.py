@@ -61,12 +61,11 @@ def test_images_are_pulled_as_the_installation_says() -> None:
 
 def test_adapters_are_arguments_and_mounts() -> None:
     adapters = [{"name": "a", "uri": "pvc://adapters/a"}, {"name": "b", "uri": "hf://o/b"}]
-    gm = guided_model(lora={"adapters": adapters, "maxRank": 32, "maxActive": 2, "maxCached": 4})
+    gm = guided_model(lora={"adapters": adapters})
     engine = containers(gm)["engine"]
     start = engine["args"].index("--enable-lora")
     assert engine["args"][start:] == [
         "--enable-lora",
-        *("--max-loras", "2", "--max-lora-rank", "32", "--max-cpu-loras", "4"),
         *("--lora-modules", '{"name":"a","path":"/models/adapters/a"}', '{"name":"b","path":"o/b"}'),
     ]
     paths = {mount["mountPath"] for mount in engine["volumeMounts"]}
@@ -148,12 +147,6 @@ def test_scheduling_is_passed_on_as_a_pod_has_it() -> None:
         "affinity": affinity,
         "priorityClassName": "high",
         "schedulerName": "volcano",
-        "dnsConfig": {
-            "nameservers": ["10.0.0.10"],
-            "searches": ["x"],
-            "options": [{"name": "ndots", "value": "1"}],
-        },
-        "hostAliases": [{"ip": "10.0.0.1", "hostnames": ["hub"]}],
         "imagePullSecrets": [{"name": "registry"}],
         "serviceAccountName": "other",
     }

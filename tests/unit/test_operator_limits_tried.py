@@ -101,24 +101,6 @@ def test_proxies_and_authorities_are_the_platforms_to_allow(name: str) -> None:
     assert refused(Limits(images=LIMITS.images), **fields) == {}, "nothing of the hub is limited"
 
 
-@pytest.mark.parametrize(
-    ("pod", "field"),
-    [
-        ({"hostAliases": [{"ip": "10.0.0.1", "hostnames": ["huggingface.co"]}]}, "hostAliases"),
-        ({"dnsConfig": {"nameservers": ["10.0.0.1"]}}, "dnsConfig"),
-        ({"dnsConfig": {"searches": ["evil.example"]}}, "dnsConfig"),
-    ],
-)
-def test_whom_the_hubs_name_stands_for_is_the_platforms_to_allow(pod: dict[str, Any], field: str) -> None:
-    assert list(refused(pod=pod)) == [f"spec.pod.{field}"]
-    assert refused(Limits(models=LIMITS.models, proxies="Allow"), pod=pod) == {}
-    assert refused(Limits(images=LIMITS.images), pod=pod) == {}, "nothing of the hub is limited"
-
-
-def test_options_of_the_resolver_change_no_name() -> None:
-    assert refused(pod={"dnsConfig": {"options": [{"name": "ndots", "value": "1"}]}}) == {}
-
-
 def test_a_claim_with_downloads_is_where_models_come_from() -> None:
     mine, models = ({"hub": {"persistentVolumeClaim": {"claimName": name}}} for name in ("mine", "models"))
     field = "spec.storage.hub.persistentVolumeClaim.claimName"

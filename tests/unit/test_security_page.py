@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from devtools.crd import custom_resource_definition
 
-from guided_operator.api.crd import custom_resource_definition
 from guided_operator.builders import Site, render
 from guided_operator.policy.reserved_options import refusal
 from support.manifests import guided_model

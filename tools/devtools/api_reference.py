@@ -1,4 +1,4 @@
-"""The reference of all fields, of reserved arguments and variables, and of what goes with what.
+"""The CRD, the reference of all fields, of reserved arguments and variables, and of what goes with what.
 
 `python -m devtools.api_reference [--check]`
 """
@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from devtools.combinations_page import COMBINATIONS_FILE, combinations_text
+from devtools.crd import CRD_FILE, crd_text
 from guided_operator.api.base import BYTES_PATTERN, DURATION_PATTERN
-from guided_operator.api.crd import Schema, root_schema, rules_of, schema_of
+from guided_operator.api.crd import Schema, root_schema, schema_of
 from guided_operator.api.spec import GuidedModelSpec
 from guided_operator.api.status import MAX_BYTES, GuidedModelStatus
 from guided_operator.api.words import WAY_TO_THE_HUB
@@ -69,6 +70,15 @@ False with the reason `RefusedAtStart`, in vLLM's words. Whoever runs the operat
 
 | option or variable | why, and what to do |
 | --- | --- |"""
+
+
+def rules_of(schema: Schema, path: str = "") -> Iterator[tuple[str, Schema]]:
+    """Yield each rule of a schema, with the field that it is about."""
+    for rule in schema.get("x-kubernetes-validations", ()):
+        yield f"{path}{rule.get('fieldPath', '')}".removeprefix(".") or "metadata", rule
+    for name, field in schema.get("properties", {}).items():
+        yield from rules_of(field, f"{path}.{name}")
+        yield from rules_of(field.get("items", {}), f"{path}.{name}[]")
 
 
 def _listed(words: Iterable[str]) -> str:
@@ -151,16 +161,18 @@ def _default(field: Schema) -> str:
 
 
 def main(options: list[str]) -> int:
-    """Write the reference below the working directory, or with --check say whether it is up to date.
+    """Write the files below the working directory, or with --check say whether they are up to date.
 
     Returns the exit status: 1 if --check finds a difference.
     """
     made = {
+        CRD_FILE: crd_text(),
         REFERENCE_FILE: reference_text(),
         COMBINATIONS_FILE: combinations_text(),
     }
     if options != ["--check"]:
         for file, text in made.items():
+            file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(text)
         return 0
     stale = [file for file, text in made.items() if not file.exists() or file.read_text() != text]

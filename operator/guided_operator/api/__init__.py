@@ -1,20 +1,15 @@
 """The GuidedModel API, v1alpha1: what users write, what the operator reports, and the rules between."""
 
 from guided_operator.api.manifest import Manifest, ManifestError, load, parse, read
-from guided_operator.api.resource import API_VERSION, GuidedModel, Metadata
 from guided_operator.api.rule import Problem
-from guided_operator.api.spec import GuidedModelSpec
-from guided_operator.api.status import Condition, GuidedModelStatus
+from guided_operator.api.spec import API_VERSION, GuidedModel, GuidedModelSpec
 
 __all__ = [
     "API_VERSION",
-    "Condition",
     "GuidedModel",
     "GuidedModelSpec",
-    "GuidedModelStatus",
     "Manifest",
     "ManifestError",
-    "Metadata",
     "Problem",
     "load",
     "parse",

@@ -1,20 +1,23 @@
-"""The shapes that fields of the API share: models, durations, quantities and names."""
+"""The shapes that fields of the API share: models, durations, quantities, names, lists of named things."""
 
 import re
 from collections.abc import Callable
 from fractions import Fraction
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, TypeVar
 
 from pydantic import (
     AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
+    Field,
+    GetPydanticSchema,
     StringConstraints,
     WithJsonSchema,
     model_validator,
 )
 from pydantic.alias_generators import to_camel
+from pydantic_core import core_schema
 
 from guided_operator.api.quantity import QUANTITY_PATTERN, canonical
 
@@ -34,6 +37,7 @@ class ApiModel(BaseModel):
         populate_by_name=True,
         protected_namespaces=(),
         strict=True,
+        use_attribute_docstrings=True,  # a field's description is the text below it
     )
 
     @model_validator(mode="before")
@@ -115,33 +119,59 @@ def text(most: int, *, pattern: str | None = None, least: int = 1) -> StringCons
 
 
 ObjectName = Annotated[str, text(253, pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$")]
+LabelValue = Annotated[str, text(63, least=0)]
 
 
-def unique_names(items: list[Any]) -> list[Any]:
-    """Refuse a list-map with two items of one name, as the server does.
+class SecretKey(ApiModel):
+    """A key of a Secret in this namespace."""
 
-    Raises
-    ------
-    ValueError
-        A name stands twice.
+    name: Annotated[str, text(253)]
+    """Name of the Secret."""
+    key: Annotated[str, text(253)]
+    """Key in the Secret."""
+
+
+def int_or_string(least: int, most: int, pattern: str, *, number: str, word: str) -> GetPydanticSchema:
+    """Return the shape of a number within inclusive bounds, or of a text of at most four characters.
+
+    `number` and `word` say for people what each of the two is.
     """
-    _refuse_twice([item.name for item in items], "names")
+
+    def check(value: object) -> object:
+        if isinstance(value, str):
+            if not re.fullmatch(pattern, value):
+                raise ValueError(f'"{value}" is neither {number} nor {word}')
+        elif not isinstance(value, int) or isinstance(value, bool):
+            raise ValueError(f"must be {number}, or {word}")  # noqa: TRY004 - what pydantic takes
+        elif not least <= value <= most:
+            raise ValueError(f"must be between {least} and {most}")
+        return value
+
+    schema = {
+        "anyOf": [{"type": "integer"}, {"type": "string"}],
+        "x-kubernetes-int-or-string": True,
+        "minimum": least,
+        "maximum": most,
+        "pattern": pattern,
+        "maxLength": 4,
+    }
+    return GetPydanticSchema(
+        lambda _type, _handler: core_schema.no_info_plain_validator_function(check),
+        lambda _schema, _handler: schema,
+    )
+
+
+def _unique(items: list[Any]) -> list[Any]:
+    names = [item["name"] if isinstance(item, dict) else item.name for item in items]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise ValueError(f"names must be unique; duplicate: {', '.join(twice)}")
     return items
 
 
-def distinct(items: list[str]) -> list[str]:
-    """Refuse a list-set that has an item twice, as the server does.
-
-    Raises
-    ------
-    ValueError
-        An item stands twice.
-    """
-    _refuse_twice(items, "items")
-    return items
-
-
-def _refuse_twice(words: list[str], what: str) -> None:
-    twice = sorted({word for word in words if words.count(word) > 1})
-    if twice:
-        raise ValueError(f"{what} must be unique; duplicate: {', '.join(twice)}")
+_Item = TypeVar("_Item")
+# A list whose items the API server merges by their names: it refuses two of one name.
+ByName = Annotated[
+    list[_Item],
+    AfterValidator(_unique),
+    Field(json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]}),
+]

@@ -1,14 +1,16 @@
-"""The vLLM server: `spec.engine`."""
+"""The vLLM server, and what its ranks run on: `spec.engine`."""
 
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import Field
 
-from guided_operator.api.accelerator import Accelerator
-from guided_operator.api.base import ApiModel, text, unique_names
+from guided_operator.api.base import ApiModel, ByName, SecretKey, text
+from guided_operator.api.pod import NamedParts
+from guided_operator.api.quantity import canonical
 from guided_operator.api.rule import Rule, rules
-from guided_operator.api.secret_refs import SecretKey
 
+DEFAULT_RESOURCE: Final = "nvidia.com/gpu"
+_EXTENDED: Final = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"
 # A line break or another control character is no part of an option, and some checks end at one.
 _WORD: Final = r"^[^\x00-\x1f\x7f]+$"
 
@@ -16,7 +18,8 @@ _WORD: Final = r"^[^\x00-\x1f\x7f]+$"
 class EnvSource(ApiModel):
     """Source of a variable's value."""
 
-    secret_key_ref: SecretKey = Field(description="Key of a Secret that holds the value.")
+    secret_key_ref: SecretKey
+    """Key of a Secret that holds the value."""
 
 
 class EnvVar(ApiModel):
@@ -30,64 +33,67 @@ class EnvVar(ApiModel):
         )
     )
 
-    name: Annotated[str, text(128, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")] = Field(
-        description=(
-            "Name of the variable; none that another field sets, and none that breaks the pod's "
-            "isolation. Names that begin with APP_ are free, for your own code."
-        )
+    name: Annotated[str, text(128, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+    """Name of the variable; none that another field sets, and none that breaks the pod's isolation. Names
+    that begin with APP_ are free, for your own code."""
+    value: Annotated[str, text(4096, least=0)] | None = None
+    """Value of the variable. Exactly one of value and valueFrom is set. Default: none."""
+    value_from: EnvSource | None = None
+    """Source of the value, for tokens and other secrets. Default: none."""
+
+
+class Accelerator(ApiModel):
+    """What each rank runs on."""
+
+    model_config = rules(
+        Rule(
+            "claims",
+            "must be set if type is Claims, and must not otherwise",
+            "(has(self.type) && self.type == 'Claims') == (has(self.claims) && self.claims.size() > 0)",
+        ),
+        Rule(
+            "type",
+            "resource and perRank may be set only with type Resource: remove them, or the type",
+            "!has(self.type) || self.type == 'Resource' || !(has(self.resource) || has(self.perRank))",
+        ),
     )
-    value: Annotated[str, text(4096, least=0)] | None = Field(
-        default=None,
-        description="Value of the variable. Exactly one of value and valueFrom is set. Default: none.",
-    )
-    value_from: EnvSource | None = Field(
-        default=None,
-        description="Source of the value, for tokens and other secrets. Default: none.",
-    )
+
+    type: Literal["Resource", "Claims", "None"] = "Resource"
+    """Kind of request. Resource: an extended resource of a device plugin. Claims: devices of ResourceClaims.
+    None: the ranks run on the CPU. Default: Resource."""
+    resource: Annotated[str, text(317, pattern=_EXTENDED)] | None = None
+    """Name of the extended resource, such as amd.com/gpu or nvidia.com/mig-3g.40gb. Only with type Resource.
+    Default: nvidia.com/gpu."""
+    per_rank: Annotated[int, Field(ge=1, le=64)] | None = None
+    """How many of the resource each rank gets; a pod has tensor times pipeline times data ranks, divided by
+    nodes. Only with type Resource. Default: 1."""
+    claims: NamedParts = Field(default=[])
+    """As resourceClaims in a pod: kubectl explain pod.spec.resourceClaims. They have a device for each of the
+    pod's ranks. Only with type Claims. Default: none."""
+
+    def resource_of(self, ranks: int) -> dict[str, str]:
+        """Return the extended resource that so many ranks ask for, if any."""
+        if self.type != "Resource":
+            return {}
+        return {self.resource or DEFAULT_RESOURCE: canonical(str((self.per_rank or 1) * ranks))}
 
 
 class Engine(ApiModel):
     """The vLLM server."""
 
-    image: Annotated[str, text(512, pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/@-]*$")] = Field(
-        description=(
-            "A stock vLLM image of a supported version. `guidedmodel run` ignores it and uses the "
-            "installed vLLM."
-        )
-    )
-    version: Annotated[str, text(32, pattern=r"^[0-9]+\.[0-9]+\.[0-9]+((rc|\.?post)[0-9]+)?$")] | None = (
-        Field(
-            default=None,
-            description=(
-                "Version of vLLM in the image, where the image's tag does not show it. Default: the "
-                "version in the tag of a vLLM image, else what the pods report when they start."
-            ),
-        )
-    )
-    accelerator: Accelerator = Field(
-        default=Accelerator(),
-        description="What the ranks run on. Default: one nvidia.com/gpu for each rank.",
-    )
-    api_key_secret_key_ref: SecretKey | None = Field(
-        default=None,
-        description=(
-            "Key of a Secret that holds the API key, which clients send as Authorization: Bearer KEY; "
-            "requests without it get a 401 on all routes below /v1. A changed key takes effect when pods "
-            "restart. Default: none: whoever reaches the port is served."
-        ),
-    )
-    args: Annotated[list[Annotated[str, text(2048, pattern=_WORD)]], Field(max_length=64)] = Field(
-        default=[],
-        description=(
-            "Further arguments of vLLM's API server, one word per item: any option by its full name, but "
-            "none that another field sets and none that breaks the pod's isolation. Default: none."
-        ),
-    )
-    env: Annotated[list[EnvVar], Field(max_length=64), AfterValidator(unique_names)] = Field(
-        default=[],
-        description=(
-            "Environment variables of the engine container. They override the operator's defaults. "
-            "Default: none."
-        ),
-        json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
-    )
+    image: Annotated[str, text(512, pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/@-]*$")]
+    """A stock vLLM image of a supported version. `guidedmodel run` ignores it and uses the installed vLLM."""
+    version: Annotated[str, text(32, pattern=r"^[0-9]+\.[0-9]+\.[0-9]+((rc|\.?post)[0-9]+)?$")] | None = None
+    """Version of vLLM in the image, where the image's tag does not show it. Default: the version in the tag
+    of a vLLM image, else what the pods report when they start."""
+    accelerator: Accelerator = Accelerator()
+    """What the ranks run on. Default: one nvidia.com/gpu for each rank."""
+    api_key_secret_key_ref: SecretKey | None = None
+    """Key of a Secret that holds the API key, which clients send as Authorization: Bearer KEY; requests
+    without it get a 401 on all routes below /v1. A changed key takes effect when pods restart. Default: none:
+    whoever reaches the port is served."""
+    args: Annotated[list[Annotated[str, text(2048, pattern=_WORD)]], Field(max_length=64)] = Field(default=[])
+    """Further arguments of vLLM's API server, one word per item: any option by its full name, but none that
+    another field sets and none that breaks the pod's isolation. Default: none."""
+    env: Annotated[ByName[EnvVar], Field(max_length=64)] = Field(default=[])
+    """Environment variables of the engine container. They override the operator's defaults. Default: none."""

@@ -27,38 +27,24 @@ class LogitsProcessor(ApiModel):
         )
     )
 
-    name: Annotated[str, text(63, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")] = Field(
-        description="Name that requests use. Unique in the list."
-    )
+    name: Annotated[str, text(63, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")]
+    """Name that requests use. Unique in the list."""
     factory: Annotated[
         str,
         text(
             256,
             pattern=r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*:[A-Za-z_][A-Za-z0-9_]*$",
         ),
-    ] = Field(
-        description=(
-            'Class that makes the processor, as "package.module:Class". It must be importable in the '
-            "engine container, and one that whoever runs the operator allows."
-        )
-    )
-    params: Annotated[dict[str, Any], Field(max_length=32)] = Field(
-        default={},
-        description=(
-            "Keyword arguments for the factory, any JSON up to 32 KiB and 32 levels deep. Default: none."
-        ),
-    )
-    apply_by_default: bool = Field(
-        default=True,
-        description="Whether the processor also runs for requests that do not choose any. Default: true.",
-    )
-    enforced: bool = Field(
-        default=False,
-        description=(
-            "Whether the processor runs for every request, before what the request chooses: for moderation "
-            "and watermarks. Default: false, a request may leave it out."
-        ),
-    )
+    ]
+    """Class that makes the processor, as "package.module:Class". It must be importable in the engine
+    container, and one that whoever runs the operator allows."""
+    params: Annotated[dict[str, Any], Field(max_length=32)] = Field(default={})
+    """Keyword arguments for the factory, any JSON up to 32 KiB and 32 levels deep. Default: none."""
+    apply_by_default: bool = True
+    """Whether the processor also runs for requests that do not choose any. Default: true."""
+    enforced: bool = False
+    """Whether the processor runs for every request, before what the request chooses: for moderation and
+    watermarks. Default: false, a request may leave it out."""
 
 
 def is_too_large(params: Any) -> bool:

@@ -1,15 +1,17 @@
 """From a manifest's text to a GuidedModel, with every fault named by its field."""
 
 import difflib
+import functools
 from collections.abc import Hashable, Mapping
 from typing import Any, Final, Literal, NamedTuple
 
 import yaml
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from guided_operator.api.resource import API_VERSION, GuidedModel
+from guided_operator.api.crd import Schema, root_schema
 from guided_operator.api.rule import Problem
+from guided_operator.api.spec import API_VERSION, GuidedModel
 
 _TEXT: Final = "tag:yaml.org,2002:str"
 _TIME: Final = "tag:yaml.org,2002:timestamp"
@@ -176,7 +178,7 @@ def parse(manifest: Mapping[str, Any], *, unknown: Literal["ignore"] | None = No
         raise ManifestError(wrong_type)
     wanted = {field: value for field, value in manifest.items() if field != "status"}
     try:
-        return GuidedModel.model_validate(wanted, extra=unknown)
+        return GuidedModel.model_validate(wanted, extra=unknown, by_name=False)
     except ValidationError as error:
         raise ManifestError([_problem(detail) for detail in error.errors(include_url=False)]) from error
 
@@ -217,23 +219,14 @@ def _reason(detail: ErrorDetails) -> str:
 
 
 def _suggestion(location: tuple[int | str, ...]) -> str:
-    model: Any = GuidedModel
+    schema = _schema()
     for part in location[:-1]:
-        if isinstance(part, str):
-            model = _model_of(model, part)
-    known = [field.alias or name for name, field in model.model_fields.items()] if model else []
+        schema = schema["items"] if isinstance(part, int) else schema["properties"][part]
+    known = list(schema["properties"])
     close = difflib.get_close_matches(str(location[-1]), known, n=1)
     return f", did you mean {close[0]}?" if close else f"; known here: {', '.join(known)}"
 
 
-def _model_of(model: type[BaseModel], alias: str) -> type[BaseModel] | None:
-    for name, field in model.model_fields.items():
-        if (field.alias or name) == alias:
-            return next(iter(_models_in(field.annotation)), None)
-    return None
-
-
-def _models_in(annotation: Any) -> list[type[BaseModel]]:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return [annotation]
-    return [found for argument in getattr(annotation, "__args__", ()) for found in _models_in(argument)]
+@functools.cache
+def _schema() -> Schema:
+    return root_schema()

@@ -1,13 +1,12 @@
-"""What is served: `spec.model`, and how other weights are named."""
+"""What is served: `spec.model` and `spec.lora`, and how other weights are named."""
 
 import re
 from typing import Annotated, Final
 
 from pydantic import Field
 
-from guided_operator.api.base import ApiModel, text
+from guided_operator.api.base import ApiModel, ByName, SecretKey, text
 from guided_operator.api.rule import Rule, cel_text, rules
-from guided_operator.api.secret_refs import SecretKey
 
 _PART: Final = "[A-Za-z0-9_][A-Za-z0-9._@+-]*"  # never "." or "..", nor a hidden folder
 _ON_HUB: Final = "[A-Za-z0-9_][A-Za-z0-9._-]*"
@@ -31,16 +30,6 @@ Uri = Annotated[
         )
     ),
 ]
-Revision = Annotated[
-    str,
-    text(128, pattern=f"^{_NAME}(/{_NAME})*$"),
-    Field(
-        description=(
-            "Branch, tag or commit on the Hugging Face hub, never refs/... or pr/NUMBER; only a commit "
-            "cannot change under running replicas. Default: the hub's default branch."
-        )
-    ),
-]
 
 
 class ModelSource(ApiModel):
@@ -57,32 +46,39 @@ class ModelSource(ApiModel):
     )
 
     uri: Uri
-    revision: Revision | None = None
+    revision: Annotated[str, text(128, pattern=f"^{_NAME}(/{_NAME})*$")] | None = None
+    """Branch, tag or commit on the Hugging Face hub, never refs/... or pr/NUMBER; only a commit cannot change
+    under running replicas. Default: the hub's default branch."""
 
 
 class Model(ModelSource):
     """The model to serve."""
 
-    served_name: Annotated[str, text(128, pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/-]*$")] | None = Field(
-        default=None,
-        description=(
-            'Name that clients send as "model". Default: metadata.name, which is unique in the namespace.'
-        ),
-    )
-    auth_secret_key_ref: SecretKey | None = Field(
-        default=None,
-        description=(
-            "Key of a Secret that holds a Hugging Face token. A changed token takes effect when pods "
-            "restart. Only with a hf:// URI of the model, the draft model or an adapter. Default: none."
-        ),
-    )
-    trust_remote_code: bool = Field(
-        default=False,
-        description=(
-            "Whether to run Python code that comes with the model. Default: false, because that code has "
-            "all rights of the engine."
-        ),
-    )
+    served_name: Annotated[str, text(128, pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/-]*$")] | None = None
+    """Name that clients send as "model". Default: metadata.name, which is unique in the namespace."""
+    auth_secret_key_ref: SecretKey | None = None
+    """Key of a Secret that holds a Hugging Face token. A changed token takes effect when pods restart. Only
+    with a hf:// URI of the model, the draft model or an adapter. Default: none."""
+    trust_remote_code: bool = False
+    """Whether to run Python code that comes with the model. Default: false, because that code has all rights
+    of the engine."""
+
+
+class Adapter(ApiModel):
+    """A LoRA adapter, loaded when the engine starts."""
+
+    name: Annotated[str, text(128, pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/-]*$")]
+    """Name that clients send as "model" to use the adapter. Unique in the list."""
+    uri: Uri
+
+
+class Lora(ApiModel):
+    """LoRA adapters of the model."""
+
+    adapters: Annotated[ByName[Adapter], Field(min_length=1, max_length=256)]
+    """LoRA adapters; clients see each as a model of its own. All are loaded when the engine starts. From the
+    hub (hf://) an adapter is its repository's default branch: to pin one, serve it from a claim. One of a
+    rank above 16 needs --max-lora-rank in engine.args."""
 
 
 def is_uri(text: str) -> bool:

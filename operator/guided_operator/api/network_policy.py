@@ -4,29 +4,23 @@ from typing import Annotated
 
 from pydantic import Field
 
-from guided_operator.api.base import ApiModel, text
+from guided_operator.api.base import ApiModel, LabelValue
 
-Labels = Annotated[dict[str, Annotated[str, text(63, least=0)]], Field(max_length=16)]
+Labels = Annotated[dict[str, LabelValue], Field(max_length=16)]
 
 
 class NetworkPeer(ApiModel):
     """Pods that may connect."""
 
-    namespace_labels: Labels = Field(
-        default={}, description=("Labels of the pods' namespace. Default: none, which means this namespace.")
-    )
-    pod_labels: Labels = Field(
-        default={}, description=("Labels of the pods. Default: none, which means all pods of the namespace.")
-    )
+    namespace_labels: Labels = Field(default={})
+    """Labels of the pods' namespace. Default: none, which means this namespace."""
+    pod_labels: Labels = Field(default={})
+    """Labels of the pods. Default: none, which means all pods of the namespace."""
 
 
 class NetworkPolicy(ApiModel):
     """Who may connect to the pods. Outgoing connections are not limited."""
 
-    allow_from: Annotated[list[NetworkPeer], Field(max_length=16)] = Field(
-        default=[NetworkPeer()],
-        description=(
-            "Pods that may reach the API and the metrics. Default: all pods of this namespace. The "
-            "operator can always read the sidecar's status page."
-        ),
-    )
+    allow_from: Annotated[list[NetworkPeer], Field(max_length=16)] = Field(default=[NetworkPeer()])
+    """Pods that may reach the API and the metrics. Default: all pods of this namespace. The operator can
+    always read the sidecar's status page."""

@@ -33,34 +33,17 @@ class Parallelism(ApiModel):
         ),
     )
 
-    tensor: Annotated[int, Field(ge=1, le=128)] = Field(
-        default=1,
-        description=(
-            "Tensor parallel size: ranks that share each layer. Default: 1. A pod gets tensor times "
-            "pipeline times data GPUs, divided by nodes."
-        ),
-    )
-    pipeline: Annotated[int, Field(ge=1, le=128)] = Field(
-        default=1,
-        description=(
-            "Pipeline parallel size: stages that the layers are divided into; the last stage samples. "
-            "Default: 1."
-        ),
-    )
-    data: Annotated[int, Field(ge=1, le=64)] = Field(
-        default=1,
-        description=(
-            "Data parallel size: engines in a pod, each with all layers, that requests are distributed "
-            "over. vLLM starts as many API servers, as `vllm serve` does. Default: 1."
-        ),
-    )
-    nodes: Annotated[int, Field(ge=1, le=64)] = Field(
-        default=1,
-        description=(
-            "Pods, each on its own node, that the ranks of one replica are spread over. Default: 1. With "
-            "more, a LeaderWorkerSet is created instead of a Deployment, and its API must be installed."
-        ),
-    )
+    tensor: Annotated[int, Field(ge=1, le=128)] = 1
+    """Tensor parallel size: ranks that share each layer. Default: 1. A pod gets tensor times pipeline times
+    data GPUs, divided by nodes."""
+    pipeline: Annotated[int, Field(ge=1, le=128)] = 1
+    """Pipeline parallel size: stages that the layers are divided into; the last stage samples. Default: 1."""
+    data: Annotated[int, Field(ge=1, le=64)] = 1
+    """Data parallel size: engines in a pod, each with all layers, that requests are distributed over. vLLM
+    starts as many API servers, as `vllm serve` does. Default: 1."""
+    nodes: Annotated[int, Field(ge=1, le=64)] = 1
+    """Pods, each on its own node, that the ranks of one replica are spread over. Default: 1. With more, a
+    LeaderWorkerSet is created instead of a Deployment, and its API must be installed."""
 
     @property
     def ranks(self) -> int:

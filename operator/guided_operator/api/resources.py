@@ -1,10 +1,11 @@
-"""CPU and memory of a container: `spec.resources` and `spec.sidecar.resources`."""
+"""What containers get of CPU and memory, and where they write: `spec.resources`, `sidecar` and `storage`."""
 
 from typing import Annotated
 
 from pydantic import Field
 
-from guided_operator.api.base import ApiModel, Quantity
+from guided_operator.api.base import ApiModel, Bytes, ObjectName, Quantity, between
+from guided_operator.api.quantity import amount
 
 Amounts = Annotated[dict[str, Quantity], Field(max_length=16)]
 
@@ -12,10 +13,52 @@ Amounts = Annotated[dict[str, Quantity], Field(max_length=16)]
 class Resources(ApiModel):
     """Compute resources of a container, as in a pod."""
 
-    requests: Amounts = Field(
-        default={}, description="Amounts that the scheduler reserves. Default: the container's."
-    )
-    limits: Amounts = Field(
-        default={},
-        description="Amounts that the container may not exceed. Default: the container's, if any.",
-    )
+    requests: Amounts = Field(default={})
+    """Amounts that the scheduler reserves. Default: the container's."""
+    limits: Amounts = Field(default={})
+    """Amounts that the container may not exceed. Default: the container's, if any."""
+
+
+class Sidecar(ApiModel):
+    """The sidecar container: grammar workers, telemetry and health."""
+
+    resources: Resources = Resources()
+    """Resources of the sidecar container. Default, of each that has no value here: requests of 100m CPU and
+    512Mi memory, and a memory limit of 4Gi."""
+
+
+class Claim(ApiModel):
+    """A PersistentVolumeClaim in this namespace."""
+
+    claim_name: ObjectName
+    """Name of the PersistentVolumeClaim."""
+
+
+class HubStorage(ApiModel):
+    """Where downloads from the Hugging Face hub are kept."""
+
+    persistent_volume_claim: Claim | None = None
+    """PersistentVolumeClaim that keeps downloads. It must be ReadWriteMany if replicas run on several nodes,
+    and writable by the pod's user or pod.fsGroup. Default: none, each pod downloads to its node's storage."""
+
+
+class CacheStorage(ApiModel):
+    """Where compiled kernels and other results of the engine's start are kept."""
+
+    persistent_volume_claim: Claim | None = None
+    """PersistentVolumeClaim that keeps the caches of vLLM, torch.compile, Triton, FlashInfer and CUDA. What
+    it holds is run as code: let nobody else write to it, and only nodes share it that are alike. It must be
+    ReadWriteMany if replicas run on several nodes, and writable by the pod's user or pod.fsGroup. Default:
+    none, each pod compiles anew."""
+
+
+class Storage(ApiModel):
+    """Storage that a pod writes to. Its root file system is read-only."""
+
+    hub: HubStorage = HubStorage()
+    """Downloads from the Hugging Face hub. Default: the node's storage."""
+    cache: CacheStorage = CacheStorage()
+    """Compiled kernels. Default: they go with the pod."""
+    shared_memory: Annotated[Bytes, between("64Mi", "1Ti", amount)] | None = None
+    """Size of /dev/shm, where ranks exchange data, 64Mi to 1Ti; what is used counts as memory of the engine.
+    Default: 1Gi plus 512Mi per rank, enough for vLLM's queues and NCCL's buffers."""

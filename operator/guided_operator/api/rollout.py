@@ -1,41 +1,21 @@
-"""How a change reaches the pods: `spec.rollout`. Of its fields, restartToken alone is part of a revision."""
+"""How pods change, start and stop: `spec.rollout`, `spec.probes` and `spec.drain`.
 
-import re
+Of a rollout's fields, restartToken alone is part of a revision.
+"""
+
 from math import ceil, floor
 from typing import Annotated, Any, Final
 
-from pydantic import AfterValidator, Field, WithJsonSchema
-
-from guided_operator.api.base import ApiModel, Duration, between, text
+from guided_operator.api.base import ApiModel, Duration, between, int_or_string, text
 from guided_operator.api.rule import Rule, rules
 
 _PERCENT: Final = r"^(100|[1-9]?[0-9])%$"
-_MOST: Final = 10_000  # as replicas
 _REVISION: Final = r"^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$"  # of a label's value, whatever makes it up
-
-
-def _pods(value: int | str) -> int | str:
-    if isinstance(value, str):
-        if not re.fullmatch(_PERCENT, value):
-            raise ValueError(f'"{value}" is neither a number of pods nor a percentage such as "25%"')
-    elif not 0 <= value <= _MOST:
-        raise ValueError(f"must be between 0 and {_MOST}")
-    return value
 
 
 Pods = Annotated[
     int | str,
-    AfterValidator(_pods),
-    WithJsonSchema(
-        {
-            "anyOf": [{"type": "integer"}, {"type": "string"}],
-            "x-kubernetes-int-or-string": True,
-            "minimum": 0,
-            "maximum": _MOST,
-            "pattern": _PERCENT,
-            "maxLength": 4,
-        }
-    ),
+    int_or_string(0, 10_000, _PERCENT, number="a number of pods", word='a percentage such as "25%"'),
 ]
 
 
@@ -51,50 +31,43 @@ class Rollout(ApiModel):
         )
     )
 
-    max_surge: Pods = Field(
-        default=0,
-        description=(
-            "Maximum number of pods above replicas during a rollout: a number, or a percentage of "
-            "replicas, rounded up. Default: 0, because each extra pod needs extra GPUs."
-        ),
-    )
-    max_unavailable: Pods = Field(
-        default=1,
-        description=(
-            "Maximum number of pods that may be not ready during a rollout: a number, or a percentage of "
-            "replicas, rounded down. Default: 1, so that a rollout needs no spare GPUs. With replicas 1 no "
-            "pod serves meanwhile, unless maxSurge is 1 and this 0."
-        ),
-    )
-    progress_deadline: Annotated[Duration, between("10s", "168h")] | None = Field(
-        default=None,
-        description=(
-            "Time without progress after which Progressing becomes False, probes.startupTimeout to 168h. "
-            "Default: probes.startupTimeout plus 20 minutes, for pulling a large image."
-        ),
-    )
-    paused: bool = Field(
-        default=False,
-        description=(
-            "Whether changes of the spec leave the pods as they are for now. Scaling still works. "
-            "Default: false."
-        ),
-    )
-    restart_token: Annotated[str, text(64)] | None = Field(
-        default=None,
-        description=(
-            "Any text; changing it replaces all pods, as `kubectl rollout restart` does. Setting an "
-            "earlier token again brings back its pods. Default: none."
-        ),
-    )
-    rollback_to: Annotated[str, text(63, pattern=_REVISION)] | None = Field(
-        default=None,
-        description=(
-            "Revision to run, as shown by status.revision; other changes that concern pods have no "
-            "effect meanwhile. The last five are kept, as ControllerRevisions. Default: none, the pods "
-            "follow the spec."
-        ),
-    )
+    max_surge: Pods = 0
+    """Maximum number of pods above replicas during a rollout: a number, or a percentage of replicas, rounded
+    up. Default: 0, because each extra pod needs extra GPUs."""
+    max_unavailable: Pods = 1
+    """Maximum number of pods that may be not ready during a rollout: a number, or a percentage of replicas,
+    rounded down. Default: 1, so that a rollout needs no spare GPUs. With replicas 1 no pod serves meanwhile,
+    unless maxSurge is 1 and this 0."""
+    progress_deadline: Annotated[Duration, between("10s", "168h")] | None = None
+    """Time without progress after which Progressing becomes False, probes.startupTimeout to 168h. Default:
+    probes.startupTimeout plus 20 minutes, for pulling a large image."""
+    paused: bool = False
+    """Whether changes of the spec leave the pods as they are for now. Scaling still works. Default: false."""
+    restart_token: Annotated[str, text(64)] | None = None
+    """Any text; changing it replaces all pods, as `kubectl rollout restart` does. Setting an earlier token
+    again brings back its pods. Default: none."""
+    rollback_to: Annotated[str, text(63, pattern=_REVISION)] | None = None
+    """Revision to run, as shown by status.revision; other changes that concern pods have no effect meanwhile.
+    The last five are kept, as ControllerRevisions. Default: none, the pods follow the spec."""
+
+
+class Probes(ApiModel):
+    """Deadlines of health checks."""
+
+    startup_timeout: Annotated[Duration, between("10s", "24h")] = "30m"
+    """Time that the engine has to load its model, 10s to 24h; then the container is restarted. Over several
+    nodes it must cover how much later another node's pod starts. Default: 30m."""
+    stall_timeout: Annotated[Duration, between("5s", "1h")] = "2m"
+    """An engine that has requests but completes no step for this long, 5s to 1h, is restarted. Default:
+    2m."""
+
+
+class Drain(ApiModel):
+    """How a pod stops."""
+
+    timeout: Annotated[Duration, between("0s", "1h")] = "5m"
+    """How long in-flight requests may run after the pod was told to stop, 0s to 1h. A pod without requests
+    stops within seconds. Default: 5m."""
 
 
 def surge(rollout: Rollout, replicas: int) -> int:

@@ -1,29 +1,28 @@
-"""What a user asks for: `spec` of a GuidedModel. Each description says unit, default and reason."""
+"""A GuidedModel: what a user asks for. Each description says unit, default and reason."""
 
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
+from guided_contract import names
 from guided_contract.choices import MOST_PROCESSORS
-from guided_operator.api.base import ApiModel
-from guided_operator.api.drain import Drain
+from guided_operator.api.base import ApiModel, ReportedModel
 from guided_operator.api.engine import Engine
 from guided_operator.api.guided_decoding import GuidedDecoding
 from guided_operator.api.logits_processors import LogitsProcessor
-from guided_operator.api.lora import Lora
-from guided_operator.api.model import Model
+from guided_operator.api.model import Lora, Model
 from guided_operator.api.network_policy import NetworkPolicy
 from guided_operator.api.parallelism import Parallelism
 from guided_operator.api.pod import Pod
-from guided_operator.api.probes import Probes
-from guided_operator.api.resources import Resources
-from guided_operator.api.rollout import Rollout
-from guided_operator.api.rule import Rule, rules
-from guided_operator.api.sidecar import Sidecar
+from guided_operator.api.resources import Resources, Sidecar, Storage
+from guided_operator.api.rollout import Drain, Probes, Rollout
+from guided_operator.api.rule import Rule, cel_text, rules
 from guided_operator.api.speculative import Speculative
-from guided_operator.api.storage import Storage
 from guided_operator.api.telemetry import Telemetry
 
+API_VERSION = f"{names.API_GROUP}/{names.API_VERSION}"
+NAME_LENGTH: Final = 40  # leaves room for what Kubernetes appends to names of pods (63 in all)
+_NAME: Final = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"  # a Service's name is stricter than a resource's
 _NODES: Final = "(has({0}.parallelism) && has({0}.parallelism.nodes) && {0}.parallelism.nodes > 1)"
 
 
@@ -52,56 +51,38 @@ class GuidedModelSpec(ApiModel):
         ),
     )
 
-    model: Model = Field(description="The model to serve.")
-    engine: Engine = Field(description="The vLLM server.")
-    parallelism: Parallelism = Field(
-        default=Parallelism(), description="How the model is spread over devices."
-    )
-    guided_decoding: GuidedDecoding = Field(
-        default=GuidedDecoding(),
-        description="How requests with a schema, regex, choice or grammar are served.",
-    )
+    model: Model
+    engine: Engine
+    parallelism: Parallelism = Parallelism()
+    guided_decoding: GuidedDecoding = GuidedDecoding()
     logits_processors: Annotated[list[LogitsProcessor], Field(max_length=MOST_PROCESSORS)] = Field(
-        default=[],
-        description=(
-            "Stateful logits processors, applied in this order. The list is atomic: who applies it owns "
-            "all of it, because items merged by name would have no certain order. Default: none."
-        ),
-        json_schema_extra={"x-kubernetes-list-type": "atomic"},
+        default=[], json_schema_extra={"x-kubernetes-list-type": "atomic"}
     )
-    speculative: Speculative | None = Field(default=None, description="Speculative decoding. Default: off.")
-    lora: Lora | None = Field(default=None, description="LoRA adapters. Default: none.")
-    replicas: Annotated[int, Field(ge=0, le=10_000)] = Field(
-        default=1,
-        description=(
-            "Number of replicas: pods, or groups of parallelism.nodes pods. Default: 1. Leave it out of "
-            "what you apply where a HorizontalPodAutoscaler or KEDA sets it."
-        ),
-    )
-    network_policy: NetworkPolicy | None = Field(
-        default=None,
-        description="Who may connect to the pods. Default: none, the cluster's own policies apply.",
-    )
-    resources: Resources = Field(
-        default=Resources(),
-        description=(
-            "CPU, memory and ephemeral-storage (downloads and caches without a claim) of the engine "
-            "container. Default, of each that has no value here: requests of 1 CPU for each rank and 2 for "
-            "each engine of a pod, and of 4Gi of memory for each rank and 4Gi more. Accelerators are set by "
-            "engine.accelerator."
-        ),
-    )
-    rollout: Rollout = Field(default=Rollout(), description="How a change reaches the pods.")
-    probes: Probes = Field(default=Probes(), description="Deadlines of health checks.")
-    telemetry: Telemetry | None = Field(
-        default=None, description="Where traces and metrics go. Default: none, no traces and no PodMonitor."
-    )
-    drain: Drain = Field(default=Drain(), description="How a pod stops.")
-    sidecar: Sidecar = Field(
-        default=Sidecar(), description="The sidecar container: grammar workers, telemetry and health."
-    )
-    storage: Storage = Field(default=Storage(), description="Storage that pods write to.")
-    pod: Pod = Field(default=Pod(), description="Metadata, scheduling and volumes of the pods.")
+    """Stateful logits processors, applied in this order. The list is atomic: who applies it owns all of it,
+    because items merged by name would have no certain order. Default: none."""
+    speculative: Speculative | None = None
+    """Speculative decoding. Default: off."""
+    lora: Lora | None = None
+    """LoRA adapters. Default: none."""
+    replicas: Annotated[int, Field(ge=0, le=10_000)] = 1
+    """Number of replicas: pods, or groups of parallelism.nodes pods. Default: 1. Leave it out of what you
+    apply where a HorizontalPodAutoscaler or KEDA sets it."""
+    network_policy: NetworkPolicy | None = None
+    """Who may connect to the pods. Default: none, the cluster's own policies apply."""
+    resources: Resources = Resources()
+    """CPU, memory and ephemeral-storage (downloads and caches without a claim) of the engine container.
+    Default, of each that has no value here: requests of 1 CPU for each rank and 2 for each engine of a pod,
+    and of 4Gi of memory for each rank and 4Gi more. Accelerators are set by engine.accelerator."""
+    rollout: Rollout = Rollout()
+    probes: Probes = Probes()
+    telemetry: Telemetry | None = None
+    """Where traces and metrics go. Default: none, no traces and no PodMonitor."""
+    drain: Drain = Drain()
+    sidecar: Sidecar = Sidecar()
+    storage: Storage = Storage()
+    """Storage that pods write to."""
+    pod: Pod = Pod()
+    """Metadata, scheduling and volumes of the pods."""
 
     @property
     def uris(self) -> dict[str, str]:
@@ -112,3 +93,55 @@ class GuidedModelSpec(ApiModel):
         for index, adapter in enumerate(self.lora.adapters if self.lora else ()):
             found[f"spec.lora.adapters[{index}].uri"] = adapter.uri
         return found
+
+
+class Metadata(ReportedModel):
+    """The part of ObjectMeta that we read."""
+
+    name: str
+    namespace: str = "default"
+    uid: str = ""
+    generation: int = 0
+    resource_version: str = ""
+    deletion_timestamp: str | None = None
+    labels: dict[str, str] = Field(default={})
+    annotations: dict[str, str] = Field(default={})
+
+
+class GuidedModel(ApiModel):
+    """A model served by vLLM, with guided decoding on every rank; its status is told, and never read."""
+
+    model_config = rules(
+        Rule(
+            "",
+            f"metadata.name must have at most {NAME_LENGTH} characters, because names of pods are derived "
+            "from it: lower-case letters, digits and dashes, the first a letter, because a Service gets it",
+            f"self.metadata.name.size() <= {NAME_LENGTH} && self.metadata.name.matches({cel_text(_NAME)})",
+        ),
+        Rule(
+            "spec.lora.adapters",
+            "an adapter must not have the name of the model itself",
+            "!has(self.spec.lora) || !self.spec.lora.adapters.exists(a, a.name == "
+            "(has(self.spec.model.servedName) ? self.spec.model.servedName : self.metadata.name))",
+        ),
+    )
+
+    api_version: Literal["guidedmodel.io/v1alpha1"] = Field(default="guidedmodel.io/v1alpha1")
+    kind: Literal["GuidedModel"] = Field(default="GuidedModel")
+    metadata: Metadata
+    spec: GuidedModelSpec
+
+    @property
+    def name(self) -> str:
+        """Name of the resource, and of its children."""
+        return self.metadata.name
+
+    @property
+    def namespace(self) -> str:
+        """Namespace of the resource and its children."""
+        return self.metadata.namespace
+
+    @property
+    def served_name(self) -> str:
+        """What clients send as "model"."""
+        return self.spec.model.served_name or self.metadata.name

@@ -2,67 +2,21 @@
 
 from typing import Annotated, Final, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
+from pydantic import Field
 
-from guided_operator.api.base import ApiModel
+from guided_operator.api.base import ApiModel, int_or_string
 from guided_operator.api.model import ModelSource
 from guided_operator.api.rule import Rule, cel_list, rules
 
 _NEEDS_DRAFT: Final = ("DraftModel", "Eagle3", "DFlash")
 _TAKES_DRAFT: Final = (*_NEEDS_DRAFT, "DSpark")
 
-
 _MOST_TOKENS: Final = 32
 _DEFAULT_MOST: Final = 3  # with numTokens Auto
-
-
-def _number(value: int | str) -> int | str:
-    if isinstance(value, str):
-        if value != "Auto":
-            raise ValueError(f'"{value}" is neither a number of draft tokens nor Auto')
-    elif not 1 <= value <= _MOST_TOKENS:
-        raise ValueError(f"must be between 1 and {_MOST_TOKENS}")
-    return value
-
-
-def _of_a_kind(value: object) -> object:
-    if isinstance(value, bool) or not isinstance(value, int | str):
-        raise ValueError("must be a number of draft tokens, or Auto")  # noqa: TRY004 - what pydantic takes
-    return value
-
-
 NumTokens = Annotated[
     int | str,
-    BeforeValidator(_of_a_kind),
-    AfterValidator(_number),
-    WithJsonSchema(
-        {
-            "anyOf": [{"type": "integer"}, {"type": "string"}],
-            "x-kubernetes-int-or-string": True,
-            "minimum": 1,
-            "maximum": _MOST_TOKENS,
-            "pattern": "^Auto$",
-            "maxLength": 4,
-        }
-    ),
+    int_or_string(1, _MOST_TOKENS, "^Auto$", number="a number of draft tokens", word="Auto"),
 ]
-
-
-class PromptLookup(ApiModel):
-    """Which repetitions NGram looks for."""
-
-    model_config = rules(
-        Rule("min", "must not exceed max", "(has(self.min) ? self.min : 2) <= (has(self.max) ? self.max : 5)")
-    )
-
-    min: Annotated[int, Field(ge=1, le=64)] = Field(
-        default=2,
-        description="Minimum n-gram length to match. Default: 2.",
-    )
-    max: Annotated[int, Field(ge=1, le=64)] = Field(
-        default=5,
-        description="Maximum n-gram length; the longest match is used. Default: 5.",
-    )
 
 
 class Speculative(ApiModel):
@@ -84,73 +38,35 @@ class Speculative(ApiModel):
             "is not allowed with methods NGram and MTP, which need no draft model",
             f"self.method in {cel_list(_TAKES_DRAFT)} || !has(self.draftModel)",
         ),
-        Rule(
-            "promptLookup",
-            "is allowed with method NGram alone",
-            "self.method == 'NGram' || !has(self.promptLookup)",
-        ),
     )
 
-    method: Literal["NGram", "DraftModel", "Eagle3", "MTP", "DSpark", "DFlash"] = Field(
-        description=(
-            "How draft tokens are proposed. NGram: by repetitions in prompt and output. DraftModel: by a "
-            "smaller model. Eagle3, DSpark, DFlash: by a head, given as draftModel (DSpark without one: "
-            "the model's own). MTP: by the model's own prediction layers."
-        )
-    )
-    num_tokens: NumTokens = Field(
-        description=(
-            "Number of draft tokens per step, or Auto: 0, 1 or maxTokens, which the engine measures for "
-            "each batch size. Auto is not allowed with parallelism.data above 1, disableAbove and "
-            "verification Adaptive. 3 to 5 is usual."
-        )
-    )
-    max_tokens: Annotated[int, Field(ge=1, le=_MOST_TOKENS)] | None = Field(
-        default=None,
-        description="Most draft tokens per step with numTokens Auto, and allowed with it alone. Default: 3.",
-    )
-    draft_model: ModelSource | None = Field(
-        default=None,
-        description=(
-            "The draft model, which has the same tokenizer, or the head. Required for DraftModel, Eagle3 "
-            "and DFlash, not allowed for NGram and MTP. Default: none."
-        ),
-    )
-    prompt_lookup: PromptLookup | None = Field(
-        default=None,
-        description="Which repetitions NGram looks for. Only with method NGram. Default: of 2 to 5 tokens.",
-    )
-    draft_sampling: Literal["Greedy", "Probabilistic"] = Field(
-        default="Greedy",
-        description=(
-            "Which token a draft model or head proposes. Greedy: the likeliest. Probabilistic: one drawn "
-            "from its distribution, which takes memory and is accepted more often at high temperatures. "
-            "Not allowed with NGram. Default: Greedy."
-        ),
-    )
-    verification: Literal["Fixed", "Block", "Adaptive"] = Field(
-        default="Fixed",
-        description=(
-            "How draft tokens are verified; none changes what is generated. Fixed: each by itself. "
-            "Block: all of a sequence's together. Adaptive: only as many as are likely to be accepted. "
-            "Default: Fixed."
-        ),
-    )
-    async_scheduling: Literal["Auto", "On", "Off"] = Field(
-        default="Auto",
-        description=(
-            'Whether vLLM schedules the next step while the last one runs. Quote "On" and "Off" in YAML. '
-            "Default: Auto, on where vLLM supports it, and off on a CPU."
-        ),
-    )
-    disable_above: Annotated[int, Field(ge=1, le=65_536)] | None = Field(
-        default=None,
-        description=(
-            "Batch size, in sequences, above which no draft tokens are verified, since a full batch "
-            "keeps the device busy. Not allowed with parallelism.data above 1, and with NGram on a GPU "
-            "on Model Runner V1. Default: none, always verify."
-        ),
-    )
+    method: Literal["NGram", "DraftModel", "Eagle3", "MTP", "DSpark", "DFlash"]
+    """How draft tokens are proposed. NGram: by repetitions of 2 to 5 tokens in prompt and output. DraftModel:
+    by a smaller model. Eagle3, DSpark, DFlash: by a head, given as draftModel (DSpark without one: the
+    model's own). MTP: by the model's own prediction layers."""
+    num_tokens: NumTokens
+    """Number of draft tokens per step, or Auto: 0, 1 or maxTokens, which the engine measures for each batch
+    size. Auto is not allowed with parallelism.data above 1, disableAbove and verification Adaptive. 3 to 5 is
+    usual."""
+    max_tokens: Annotated[int, Field(ge=1, le=_MOST_TOKENS)] | None = None
+    """Most draft tokens per step with numTokens Auto, and allowed with it alone. Default: 3."""
+    draft_model: ModelSource | None = None
+    """The draft model, which has the same tokenizer, or the head. Required for DraftModel, Eagle3 and DFlash,
+    not allowed for NGram and MTP. Default: none."""
+    draft_sampling: Literal["Greedy", "Probabilistic"] = "Greedy"
+    """Which token a draft model or head proposes. Greedy: the likeliest. Probabilistic: one drawn from its
+    distribution, which takes memory and is accepted more often at high temperatures. Not allowed with NGram.
+    Default: Greedy."""
+    verification: Literal["Fixed", "Block", "Adaptive"] = "Fixed"
+    """How draft tokens are verified; none changes what is generated. Fixed: each by itself. Block: all of a
+    sequence's together. Adaptive: only as many as are likely to be accepted. Default: Fixed."""
+    async_scheduling: Literal["Auto", "On", "Off"] = "Auto"
+    """Whether vLLM schedules the next step while the last one runs. Quote "On" and "Off" in YAML. Default:
+    Auto, on where vLLM supports it, and off on a CPU."""
+    disable_above: Annotated[int, Field(ge=1, le=65_536)] | None = None
+    """Batch size, in sequences, above which no draft tokens are verified, since a full batch keeps the device
+    busy. Not allowed with parallelism.data above 1, and with NGram on a GPU on Model Runner V1. Default:
+    none, always verify."""
 
     @property
     def by_load(self) -> bool:

@@ -42,140 +42,120 @@ Count = Annotated[int, Field(ge=0, le=MAX_COUNT), BeforeValidator(_counted)]
 class Condition(ReportedModel):
     """One aspect of the resource's state."""
 
-    type: Annotated[str, text(32)] = Field(description="Type of the condition.")
-    status: ConditionStatus = Field(description="Status of the condition.")
-    reason: Annotated[str, text(64, pattern=r"^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$")] = Field(
-        description="Reason for the status, as one CamelCase word."
-    )
-    message: Annotated[str, text(1024, least=0), _cut(1024)] = Field(
-        default="", description="Details of the status, for people."
-    )
-    last_transition_time: Annotated[str, text(32)] = Field(
-        description="When the status last changed, RFC 3339.", json_schema_extra={"format": "date-time"}
-    )
-    observed_generation: Annotated[int, Field(ge=0)] = Field(
-        default=0, description="Generation of the spec that the condition describes."
-    )
+    type: Annotated[str, text(32)]
+    """Type of the condition."""
+    status: ConditionStatus
+    """Status of the condition."""
+    reason: Annotated[str, text(64, pattern=r"^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$")]
+    """Reason for the status, as one CamelCase word."""
+    message: Annotated[str, text(1024, least=0), _cut(1024)] = ""
+    """Details of the status, for people."""
+    last_transition_time: Annotated[str, text(32)] = Field(json_schema_extra={"format": "date-time"})
+    """When the status last changed, RFC 3339."""
+    observed_generation: Annotated[int, Field(ge=0)] = 0
+    """Generation of the spec that the condition describes."""
 
 
 class Resolved(ReportedModel):
     """What the pods of the current revision run."""
 
-    image: Annotated[str, text(512, least=0), _cut(512)] = Field(
-        default="", description="Image of the engine, with its digest where known."
-    )
-    model_runner: Annotated[str, text(16, least=0), _cut(16)] = Field(
-        default="", description="vLLM's model runner: V1 or V2."
-    )
-    versions: Annotated[dict[str, Word], Field(max_length=8)] = Field(
-        default={},
-        description="Versions of vllm, guidedmodel (the plugin) and the grammar libraries, by name.",
-    )
+    image: Annotated[str, text(512, least=0), _cut(512)] = ""
+    """Image of the engine, with its digest where known."""
+    model_runner: Annotated[str, text(16, least=0), _cut(16)] = ""
+    """vLLM's model runner: V1 or V2."""
+    versions: Annotated[dict[str, Word], Field(max_length=8)] = Field(default={})
+    """Versions of vllm, guidedmodel (the plugin) and the grammar libraries, by name."""
 
 
 class TokensNow(ReportedModel):
     """How many draft tokens are proposed at present."""
 
-    min: Count = Field(description="The fewest, over the pods.")
-    max: Count = Field(description="The most, over the pods.")
+    min: Count
+    """The fewest, over the pods."""
+    max: Count
+    """The most, over the pods."""
 
 
 class Speculation(ReportedModel):
     """Speculative decoding in the pods of the current revision."""
 
-    method: Annotated[str, text(16, least=0), _cut(16)] | None = Field(
-        default=None,
-        description=(
-            "The method as vLLM resolved it, in vLLM's words: NGram is ngram_gpu on GPUs and ngram on a CPU. "
-            "Absent if not known."
-        ),
-    )
-    num_tokens: TokensNow | None = Field(
-        default=None,
-        description=(
-            "Number of draft tokens per sequence, which may follow the load: what the engines' last steps "
-            "asked for, with numTokens Auto what was last chosen, whatever is being tried; absent before the "
-            "first step."
-        ),
-    )
-    is_async: bool | None = Field(
-        default=None, alias="async", description="Whether vLLM schedules asynchronously; absent if not known."
-    )
-    fallback: Annotated[str, text(128, least=0), _cut(128)] = Field(
-        default="",
-        description="Why speculative decoding does less than the spec asks for; empty if it does not.",
-    )
+    method: Annotated[str, text(16, least=0), _cut(16)] | None = None
+    """The method as vLLM resolved it, in vLLM's words: NGram is ngram_gpu on GPUs and ngram on a CPU. Absent
+    if not known."""
+    num_tokens: TokensNow | None = None
+    """Number of draft tokens per sequence, which may follow the load: what the engines' last steps asked for,
+    with numTokens Auto what was last chosen, whatever is being tried; absent before the first step."""
+    is_async: bool | None = Field(default=None, alias="async")
+    """Whether vLLM schedules asynchronously; absent if not known."""
+    fallback: Annotated[str, text(128, least=0), _cut(128)] = ""
+    """Why speculative decoding does less than the spec asks for; empty if it does not."""
 
 
 class Ranks(ReportedModel):
     """The ranks of those pods of the current revision whose sidecars have reported."""
 
-    total: Count = Field(default=0, description="Number of ranks that there should be.")
-    missing: Count = Field(default=0, description="Number of ranks that are not connected to the sidecar.")
-    desynced: Count = Field(default=0, description="Number of ranks that disagreed with the others.")
+    total: Count = 0
+    """Number of ranks that there should be."""
+    missing: Count = 0
+    """Number of ranks that are not connected to the sidecar."""
+    desynced: Count = 0
+    """Number of ranks that disagreed with the others."""
 
 
 class Grammars(ReportedModel):
     """The named grammars, each as in the pod where its state is worst."""
 
-    ready: Count = Field(default=0, description="Number of grammars whose current text is in use.")
-    pending: Count = Field(default=0, description="Number of grammars that are not compiled and loaded yet.")
-    stale: Count = Field(
-        default=0,
-        description=(
-            "Number of grammars of which an older text is in use, because the current one was refused or is "
-            "still being compiled."
-        ),
-    )
-    failed: Count = Field(
-        default=0, description="Number of grammars whose text was refused, and that have no older one."
-    )
+    ready: Count = 0
+    """Number of grammars whose current text is in use."""
+    pending: Count = 0
+    """Number of grammars that are not compiled and loaded yet."""
+    stale: Count = 0
+    """Number of grammars of which an older text is in use, because the current one was refused or is still
+    being compiled."""
+    failed: Count = 0
+    """Number of grammars whose text was refused, and that have no older one."""
 
 
 class Processors(ReportedModel):
     """The logits processors, over the pods of the current revision whose sidecars have reported."""
 
-    loaded: Count = Field(default=0, description="Number of processors whose factory all ranks have made.")
-    pending: Count = Field(default=0, description="Number of the others.")
+    loaded: Count = 0
+    """Number of processors whose factory all ranks have made."""
+    pending: Count = 0
+    """Number of the others."""
 
 
 class GuidedModelStatus(ReportedModel):
     """Observed state of a GuidedModel."""
 
-    observed_generation: Annotated[int, Field(ge=-1)] = Field(
-        default=-1,
-        description="Generation of the spec that the operator last acted on. -1 until the operator has seen "
-        "the resource, so that tools that wait do not take it for finished.",
-    )
-    replicas: Count = Field(default=0, description="Number of pods that exist.")
-    ready_replicas: Count = Field(default=0, description="Number of pods that are ready.")
-    updated_replicas: Count = Field(default=0, description="Number of pods of the current revision.")
-    selector: Annotated[str, text(256, least=0)] = Field(
-        default="", description="Label selector of the pods, for the scale subresource."
-    )
-    url: Annotated[str, text(256, least=0)] = Field(
-        default="", description="URL of the OpenAI API within the cluster."
-    )
-    revision: Word = Field(default="", description="The current revision.")
+    observed_generation: Annotated[int, Field(ge=-1)] = -1
+    """Generation of the spec that the operator last acted on. -1 until the operator has seen the resource, so
+    that tools that wait do not take it for finished."""
+    replicas: Count = 0
+    """Number of pods that exist."""
+    ready_replicas: Count = 0
+    """Number of pods that are ready."""
+    updated_replicas: Count = 0
+    """Number of pods of the current revision."""
+    selector: Annotated[str, text(256, least=0)] = ""
+    """Label selector of the pods, for the scale subresource."""
+    url: Annotated[str, text(256, least=0)] = ""
+    """URL of the OpenAI API within the cluster."""
+    revision: Word = ""
+    """The current revision."""
     # Releases before wrote up to eight conditions, and write beside this one during an upgrade.
     conditions: Annotated[list[Condition], Field(max_length=8)] = Field(
         default=[],
-        description=(
-            "Conditions: Ready, Available, Progressing, Compatible, GuidedDecoding and "
-            "AuxiliaryResourcesReady, which is False while a PodDisruptionBudget or PodMonitor "
-            "is refused or its API is missing, and is no part of the others."
-        ),
         json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
     )
-    resolved: Resolved = Field(default=Resolved(), description="What the pods of the current revision run.")
-    speculation: Speculation | None = Field(
-        default=None, description="Speculative decoding; absent if it is off."
-    )
-    grammars: Grammars = Field(
-        default=Grammars(), description="The named grammars, each as in the pod where its state is worst."
-    )
-    logits_processors: Processors = Field(default=Processors(), description="The logits processors.")
-    ranks: Ranks = Field(
-        default=Ranks(),
-        description="The ranks of the pods of the current revision whose sidecars have reported.",
-    )
+    """Conditions: Ready, Available, Progressing, Compatible, GuidedDecoding and AuxiliaryResourcesReady,
+    which is False while a PodDisruptionBudget or PodMonitor is refused or its API is missing, and is no part
+    of the others."""
+    resolved: Resolved = Resolved()
+    speculation: Speculation | None = None
+    """Speculative decoding; absent if it is off."""
+    grammars: Grammars = Grammars()
+    logits_processors: Processors = Processors()
+    """The logits processors."""
+    ranks: Ranks = Ranks()
+    """The ranks of the pods of the current revision whose sidecars have reported."""

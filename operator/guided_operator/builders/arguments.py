@@ -7,7 +7,7 @@ from guided_contract import backends
 from guided_contract.combinations.row import METHODS
 from guided_operator.api import GuidedModel
 from guided_operator.api.combinations import largest_batch
-from guided_operator.api.speculative import PromptLookup, Speculative
+from guided_operator.api.speculative import Speculative
 from guided_operator.builders.pod_paths import Site
 from guided_operator.builders.source import parse_source
 
@@ -48,21 +48,11 @@ def _lora(gm: GuidedModel, site: Site) -> list[str]:
     lora = gm.spec.lora
     if lora is None:
         return []
-    cached = ["--max-cpu-loras", str(lora.max_cached)] if lora.max_cached is not None else []
     modules = [
         _json({"name": adapter.name, "path": parse_source(adapter.uri).location(site)})
         for adapter in lora.adapters
     ]
-    return [
-        "--enable-lora",
-        "--max-loras",
-        str(lora.max_active),
-        "--max-lora-rank",
-        str(lora.max_rank),
-        *cached,
-        "--lora-modules",
-        *modules,
-    ]
+    return ["--enable-lora", "--lora-modules", *modules]
 
 
 def _speculative(gm: GuidedModel, site: Site) -> list[str]:
@@ -79,8 +69,7 @@ def _speculative(gm: GuidedModel, site: Site) -> list[str]:
         if speculative.draft_model.revision is not None:
             options["revision"] = speculative.draft_model.revision
     if speculative.method == "NGram":
-        lookup = speculative.prompt_lookup or PromptLookup()
-        options |= {"prompt_lookup_min": lookup.min, "prompt_lookup_max": lookup.max}
+        options |= {"prompt_lookup_min": 2, "prompt_lookup_max": 5}  # measured: docs/speculation.md
     if speculative.draft_sampling == "Probabilistic":
         options["draft_sample_method"] = "probabilistic"
     if speculative.verification == "Block":

@@ -14,15 +14,7 @@ from guided_operator.builders.labels import selector
 Object = dict[str, Any]
 
 OWN: Final = "own-"  # before the names of the user's volumes
-_AS_WRITTEN: Final = (
-    "nodeSelector",
-    "tolerations",
-    "affinity",
-    "priorityClassName",
-    "schedulerName",
-    "dnsConfig",
-    "hostAliases",
-)
+_AS_WRITTEN: Final = ("nodeSelector", "tolerations", "affinity", "priorityClassName", "schedulerName")
 
 
 def with_own_parts(gm: GuidedModel, template: Object) -> Object:

@@ -6,7 +6,6 @@ from typing import Any, Final
 
 from guided_operator.api import GuidedModel
 from guided_operator.api.rollout import Rollout
-from guided_operator.api.speculative import PromptLookup
 from guided_operator.api.telemetry import Telemetry
 
 # Parts of the spec that no pod is made from. Beside them all counts, so that a new field which is forgotten
@@ -66,6 +65,4 @@ def _fields(gm: GuidedModel, exclude: dict[str, Any]) -> dict[str, Any]:
     fields = spec.model_dump(by_alias=True, exclude_defaults=True, exclude=exclude, mode="json")
     if fields.get("telemetry") == {} and spec.telemetry != Telemetry():
         del fields["telemetry"]  # set for the metrics alone
-    if spec.speculative is not None and spec.speculative.prompt_lookup == PromptLookup():
-        del fields["speculative"]["promptLookup"]  # what it is where it is absent
     return fields

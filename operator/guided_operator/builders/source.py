@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from guided_operator.api import GuidedModel
-from guided_operator.api.storage import Claim
+from guided_operator.api.resources import Claim
 from guided_operator.builders.pod_paths import Site
 
 

@@ -7,7 +7,7 @@ from kubernetes.aio import client as k8s
 
 from guided_operator.api import GuidedModel, words
 from guided_operator.api.quantity import canonical
-from guided_operator.api.storage import Claim
+from guided_operator.api.resources import Claim
 from guided_operator.builders.grammars import map_name
 from guided_operator.builders.own_parts import OWN
 from guided_operator.builders.pod_paths import Site

@@ -44,18 +44,18 @@ class ArgumentLimits:
         """Yield what this installation does not take of the engine's arguments and variables."""
         for index, word in enumerate(gm.spec.engine.args):
             name = option(word).split(".", 1)[0].replace("--no-", "--")
-            if name and not self._takes(name, beginning=name):
+            if name and not self._takes(name):
                 spoken = word.split("=", 1)[0]
                 yield Problem(f"spec.engine.args[{index}]", f"{spoken} {self._told}")
         for index, variable in enumerate(gm.spec.engine.env):
             if not self._takes(variable.name):
                 yield Problem(f"spec.engine.env[{index}].name", f"{variable.name} {self._told}")
 
-    def _takes(self, name: str, beginning: str = "") -> bool:
-        is_denied = any(_is_one(name, each) for each in self.deny) or (
-            beginning and any(each.startswith(beginning) for each in self.deny)
-        )
-        return not is_denied and (not self.allow or any(_is_one(name, each) for each in self.allow))
+    def _takes(self, name: str) -> bool:
+        begins_denied = name.startswith("--") and any(each.startswith(name) for each in self.deny)
+        if begins_denied or is_among(name, self.deny):
+            return False
+        return not self.allow or is_among(name, self.allow)
 
     @property
     def _told(self) -> str:
@@ -68,6 +68,11 @@ class ArgumentLimits:
 
 
 ALL_ARGUMENTS: Final = ArgumentLimits()
+
+
+def is_among(name: str, names: tuple[str, ...]) -> bool:
+    """Return whether a name is one of others, of which one with a "*" at its end is all that begin so."""
+    return any(name.startswith(each[:-1]) if each.endswith("*") else name == each for each in names)
 
 
 def check(gm: GuidedModel) -> Iterator[Problem]:
@@ -99,10 +104,6 @@ def _fault(word: str, *, is_first: bool, speculates: bool) -> str:
 
 def _is_file_of_code(variable: EnvVar) -> bool:
     return variable.name == "NCCL_NET_PLUGIN" and (variable.value is None or "/" in variable.value)
-
-
-def _is_one(name: str, allowed: str) -> bool:
-    return name.startswith(allowed[:-1]) if allowed.endswith("*") else name == allowed
 
 
 def repositories(gm: GuidedModel) -> Iterator[tuple[int, str, str]]:

@@ -9,7 +9,7 @@ from typing import Final, Literal
 
 from guided_operator.api import GuidedModel, Problem, words
 from guided_operator.api.model import MODELS_DIR, is_uri
-from guided_operator.policy.arguments import ALL_ARGUMENTS, ArgumentLimits, repositories
+from guided_operator.policy.arguments import ALL_ARGUMENTS, ArgumentLimits, is_among, repositories
 
 _HUB: Final = "docker.io"  # what an image without a registry means
 
@@ -28,8 +28,8 @@ class Limits:
     remote_code
         Whether model.trustRemoteCode may be true, and a claim may hold compiled code.
     proxies
-        Whether engine.env, dnsConfig and hostAliases may say by what way, and trusting whom, the hub is
-        reached where `models` says what may come from there.
+        Whether engine.env may say by what way, and trusting whom, the hub is reached where `models` says
+        what may come from there.
     arguments
         What engine.args and engine.env may hold, beside what is reserved.
     processor_factories
@@ -48,22 +48,15 @@ class Limits:
     def concern_pods(self) -> bool:
         """Whether anything is limited that pods are made from."""
         limited = (self.images, self.models, self.arguments.allow, self.arguments.deny)
-        return any(limited) or self.remote_code == "Refuse" or self._concern_factories
-
-    @property
-    def _concern_factories(self) -> bool:
-        return bool(self.processor_factories) and "*" not in self.processor_factories
+        every_factory = not self.processor_factories or "*" in self.processor_factories
+        return any(limited) or self.remote_code == "Refuse" or not every_factory
 
     def check(self, gm: GuidedModel) -> list[Problem]:
         """Return every reason for which this installation does not run the model."""
-        return [problem for find in _CHECKS for problem in find(self, gm)]
+        return [*self.arguments.check(gm), *(problem for find in _CHECKS for problem in find(self, gm))]
 
 
 NO_LIMITS: Final = Limits()
-
-
-def _argument_denied(limits: Limits, gm: GuidedModel) -> Iterator[Problem]:
-    return limits.arguments.check(gm)
 
 
 def _image_foreign(limits: Limits, gm: GuidedModel) -> Iterator[Problem]:
@@ -76,52 +69,38 @@ def _image_foreign(limits: Limits, gm: GuidedModel) -> Iterator[Problem]:
 
 
 def _model_foreign(limits: Limits, gm: GuidedModel) -> Iterator[Problem]:
+    """Find what comes from elsewhere: weights, what arguments name, and a claim that may hold anything."""
+    told = f"this operator allows only models from {', '.join(limits.models)}"
     for field, uri in gm.spec.uris.items():
         if not _is_model_allowed(limits, uri):
-            yield Problem(field, f"this operator allows only models from {', '.join(limits.models)}")
-
-
-def _argument_foreign(limits: Limits, gm: GuidedModel) -> Iterator[Problem]:
+            yield Problem(field, told)
     for index, option, name in repositories(gm):
         if not _is_model_allowed(limits, _uri(name)):
             yield Problem(
                 f"spec.engine.args[{index}]",
-                f"--{option} names {name!r}, and this operator allows only models from "
-                f"{', '.join(limits.models)}: name one of those, or leave it out for the model's own",
+                f"--{option} names {name!r}, and {told}: name one of those, or leave it out for the model's "
+                "own",
             )
-
-
-def _downloads_foreign(limits: Limits, gm: GuidedModel) -> Iterator[Problem]:
-    """Find a claim that is believed to hold what the hub has, and may hold anything."""
     claim = gm.spec.storage.hub.persistent_volume_claim
     if claim is not None and not _is_model_allowed(limits, f"pvc://{claim.claim_name}"):
         yield Problem(
             "spec.storage.hub.persistentVolumeClaim.claimName",
-            f"what this claim holds is served as the hub's, and this operator allows only models from "
-            f"{', '.join(limits.models)}: leave it out, and each pod downloads to its node's storage",
+            f"what this claim holds is served as the hub's, and {told}: leave it out, and each pod downloads "
+            "to its node's storage",
         )
 
 
 def _way_foreign(limits: Limits, gm: GuidedModel) -> Iterator[Problem]:
-    """Find settings that redirect the Hugging Face hub (proxy, DNS, hostAliases)."""
+    """Find variables that say by what way, and trusting whom, the hub is reached."""
     if not limits.models or limits.proxies == "Allow":
         return
-    own = gm.spec.pod
-    found = {
-        f"spec.engine.env[{index}].name": variable.name
-        for index, variable in enumerate(gm.spec.engine.env)
-        if variable.name in words.WAY_TO_THE_HUB
-    }
-    if own.host_aliases:
-        found["spec.pod.hostAliases"] = "an address of hostAliases"
-    if (own.dns_config or {}).keys() - {"options"}:
-        found["spec.pod.dnsConfig"] = "a name server or domain of dnsConfig"
-    for field, what in found.items():
-        yield Problem(
-            field,
-            f"{what} decides who is taken for the hub, and this operator limits what may come "
-            "from there: remove it, or have whoever runs the operator set limits.proxies to Allow",
-        )
+    for index, variable in enumerate(gm.spec.engine.env):
+        if variable.name in words.WAY_TO_THE_HUB:
+            yield Problem(
+                f"spec.engine.env[{index}].name",
+                f"{variable.name} decides who is taken for the hub, and this operator limits what may come "
+                "from there: remove it, or have whoever runs the operator set limits.proxies to Allow",
+            )
 
 
 def _code_foreign(limits: Limits, gm: GuidedModel) -> Iterator[Problem]:
@@ -141,20 +120,13 @@ def _code_foreign(limits: Limits, gm: GuidedModel) -> Iterator[Problem]:
 def _factory_foreign(limits: Limits, gm: GuidedModel) -> Iterator[Problem]:
     """Find code of the image, or of the engine's own libraries, that nobody has allowed to be run by name."""
     for index, processor in enumerate(gm.spec.logits_processors):
-        if limits.processor_factories and not _is_factory_allowed(limits, processor.factory):
+        if limits.processor_factories and not is_among(processor.factory, limits.processor_factories):
             yield Problem(
                 f"spec.logitsProcessors[{index}].factory",
                 f"{processor.factory} is code that runs in the engine, and this operator allows only "
                 f"{', '.join(limits.processor_factories)}: use one of those, or have whoever runs the "
                 "operator add it to limits.processorFactories",
             )
-
-
-def _is_factory_allowed(limits: Limits, factory: str) -> bool:
-    return any(
-        factory.startswith(allowed[:-1]) if allowed.endswith("*") else factory == allowed
-        for allowed in limits.processor_factories
-    )
 
 
 def _is_model_allowed(limits: Limits, uri: str) -> bool:
@@ -198,11 +170,8 @@ def _with_registry(image: str) -> str:
 
 
 _CHECKS: Final[tuple[Callable[[Limits, GuidedModel], Iterable[Problem]], ...]] = (
-    _argument_denied,
     _image_foreign,
     _model_foreign,
-    _argument_foreign,
-    _downloads_foreign,
     _way_foreign,
     _code_foreign,
     _factory_foreign,

@@ -31,7 +31,7 @@ OWNED: Final = {
     """),
     "set parallelism.nodes": _names("master-addr master-port nnodes node-rank headless"),
     "set speculative": _names("speculative-config spec-method spec-model spec-tokens"),
-    "set lora": _names("enable-lora lora-modules max-cpu-loras max-lora-rank max-loras default-mm-loras"),
+    "set lora": _names("enable-lora lora-modules default-mm-loras"),
     "set guidedDecoding": _names("structured-outputs-config"),
     "set logitsProcessors": _names("logits-processors"),
     "set telemetry.endpoint": _names("otlp-traces-endpoint"),

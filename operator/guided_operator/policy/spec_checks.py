@@ -13,9 +13,10 @@ from guided_operator.api import GuidedModel, Problem
 from guided_operator.api.base import seconds
 from guided_operator.api.combinations import RUNNER, facts_of, largest_batch
 from guided_operator.api.logits_processors import MAX_PARAMS_BYTES, MAX_PARAMS_DEPTH, is_too_large
+from guided_operator.api.pod import SOURCES
 from guided_operator.api.quantity import amount
 from guided_operator.api.resources import Resources
-from guided_operator.policy import arguments, pod_parts
+from guided_operator.policy import arguments
 
 # Extended resources that are accelerators. Others are not: network devices, for instance, stand in resources.
 _ACCELERATORS: Final = re.compile(
@@ -26,6 +27,9 @@ _ELSEWHERE: Final = (
     "accelerators are set by engine.accelerator alone: remove them here, and write there what each rank "
     "gets, such as {resource: amd.com/gpu, perRank: 1}"
 )
+# Labels and annotations that decide what a pod may do, and which pods are this model's.
+_RESERVED: Final = ("guidedmodel.io", "kubernetes.io", "k8s.io")
+_HARMLESS: Final = "cluster-autoscaler.kubernetes.io"
 # vLLM's own images, and copies that keep the name, have the version as tag; other tags say nothing.
 _VERSIONED_VLLM: Final = re.compile(r"(?:^|/)vllm[^/:@]*:v?([0-9]+\.[0-9]+\.[0-9]+(?:\.?(?:rc|post)[0-9]+)?)")
 
@@ -40,25 +44,18 @@ def check_spec(gm: GuidedModel) -> list[Problem]:
     return [problem for find in _CHECKS for problem in find(gm)]
 
 
-def _tagged_vllm(gm: GuidedModel) -> str | None:
-    tagged = _VERSIONED_VLLM.search(gm.spec.engine.image)
-    return tagged[1] if tagged else None
-
-
 def _vllm_unsupported(gm: GuidedModel) -> Iterator[Problem]:
     """Find a vLLM that the plugin would leave untouched; with placement Scheduler that is what is wanted."""
-    field, tagged, version = "spec.engine.image", _tagged_vllm(gm), gm.spec.engine.version
-    if version is not None:
-        if tagged is not None and tagged != version:
-            yield Problem("spec.engine.version", f"the image's tag says {tagged}")
-        field = "spec.engine.version"
-    version = version or tagged
+    found, told = _VERSIONED_VLLM.search(gm.spec.engine.image), gm.spec.engine.version
+    tagged = found[1] if found else None
+    if told and tagged and told != tagged:
+        yield Problem("spec.engine.version", f"the image's tag says {tagged}")
+    version = told or tagged
     if version is None or gm.spec.guided_decoding.placement == "Scheduler":
         return
-    reason = unsupported_vllm(version)
-    if reason:
+    if reason := unsupported_vllm(version):
         message = f"{reason}; use a supported image, or set guidedDecoding.placement to Scheduler"
-        yield Problem(field, message)
+        yield Problem("spec.engine.version" if told else "spec.engine.image", message)
 
 
 def _combination_refused(gm: GuidedModel) -> Iterator[Problem]:
@@ -125,6 +122,24 @@ def _wrong(field: str, resources: Resources, accelerator: str | None) -> Iterato
             yield Problem(f"{field}.requests.{name}", f"{quantity} exceeds the limit, {limit}")
 
 
+def _pod_parts_wrong(gm: GuidedModel) -> Iterator[Problem]:
+    """Find labels and annotations that are others' to set, and volumes that reach out of the namespace."""
+    own = gm.spec.pod
+    for part, keys in (("labels", own.labels), ("annotations", own.annotations)):
+        for key in filter(_is_reserved, keys):
+            message = f"{key} is reserved: the operator and the cluster set keys of {', '.join(_RESERVED)}"
+            yield Problem(f"spec.pod.{part}", f"{message} (except {_HARMLESS})")
+    for index, volume in enumerate(own.volumes):
+        if sorted(volume) not in [sorted(("name", source)) for source in SOURCES]:
+            message = f"must have a name and exactly one of {', '.join(SOURCES)}, and nothing else"
+            yield Problem(f"spec.pod.volumes[{index}]", message)
+
+
+def _is_reserved(key: str) -> bool:
+    domain = key.rpartition("/")[0].lower()
+    return domain != _HARMLESS and any(f".{domain}".endswith(f".{each}") for each in _RESERVED)
+
+
 _CHECKS: Final[tuple[Callable[[GuidedModel], Iterable[Problem]], ...]] = (
     arguments.check,
     _combination_refused,
@@ -133,5 +148,5 @@ _CHECKS: Final[tuple[Callable[[GuidedModel], Iterable[Problem]], ...]] = (
     _params_too_large,
     _deadline_before_the_start,
     _resources_wrong,
-    pod_parts.check,
+    _pod_parts_wrong,
 )
