@@ -1,6 +1,5 @@
 """The row CLI: `guidedmodel` and `kubectl gm` as users call them, on a real API server with the operator."""
 
-import json
 import os
 import subprocess
 import sys
@@ -10,16 +9,13 @@ from pathlib import Path
 import pytest
 import yaml
 
-from guided_operator.kube.diff import differences
 from support import readme
 from support.cluster import Cluster
 from support.kubelet import Kubelet
-from support.resources import await_condition, conditions, model
+from support.resources import await_condition, model
 
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("operator")]
 PROGRAMS = Path(sys.executable).parent
-CARD = {"name": "card", "kind": "JSONSchema", "configMapKeyRef": {"name": "texts", "key": "card.json"}}
-TEXTS = {"card.json": '{"type": "object"}'}
 
 
 @pytest.fixture
@@ -95,65 +91,3 @@ def test_status_tells_ready_or_not_and_what_to_do(
     assert (code, "none" in err) == (2, True)
     code, out, err = run(environment | {"PATH": str(PROGRAMS)}, *command)
     assert (code, out, err.startswith("guidedmodel: kubectl is needed")) == (2, "", True)
-
-
-@pytest.mark.usefixtures("kubelet")
-def test_render_is_what_the_operator_creates(
-    api_server: Cluster, namespace: str, environment: dict[str, str], tmp_path: Path
-) -> None:
-    texts = {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {"name": "texts", "namespace": namespace},
-        "data": TEXTS,
-    }
-    wanted = model(namespace, guidedDecoding={"grammars": [CARD]}, replicas=2)
-    file = tmp_path / "all.yaml"
-    file.write_text(yaml.safe_dump_all([texts, wanted]))
-    api_server.apply(file)
-    await_condition(api_server, namespace, "Progressing", "False", "Complete")
-    code, out, err = run(
-        environment,
-        "kubectl",
-        "gm",
-        "render",
-        "-f",
-        str(file),
-        "--plugin-image",
-        "registry.test/guidedmodel:1",
-    )
-    assert (code, err) == (0, "")
-    rendered = list(yaml.safe_load_all(out))
-    for each in rendered:
-        live = api_server.get(each["kind"], each["metadata"]["name"], "-n", namespace)
-        assert not list(differences(each, live)), each["kind"]
-    owned = "configmaps,controllerrevisions,deployments,poddisruptionbudgets,serviceaccounts,services"
-    found = api_server.get(owned, "-n", namespace, "-l", "guidedmodel.io/name=m")["items"]
-    assert {(each["kind"], each["metadata"]["name"]) for each in found} == {
-        (each["kind"], each["metadata"]["name"]) for each in rendered
-    }
-
-
-def test_validate_says_what_the_server_and_the_operator_say(
-    api_server: Cluster, namespace: str, environment: dict[str, str]
-) -> None:
-    """By the schema, by a rule in CEL, and by what only reconcile can tell."""
-    broken = {"by the schema": {"replicas": -1}, "by a rule": {"model": {"uri": "s3://bucket/x"}}}
-    for spec in broken.values():
-        manifest = json.dumps(model(namespace, **spec))
-        server = run(environment, "kubectl", "apply", "--dry-run=server", "-f", "-", stdin=manifest)
-        ours = run(environment, "guidedmodel", "validate", "-f", "-", stdin=manifest)
-        assert (server[0], ours[0]) == (1, 2)
-    unfit = model(namespace)
-    unfit["spec"]["engine"]["image"] = "vllm/vllm-openai:v0.11.0"
-    api_server.apply(unfit)
-    told = await_condition(api_server, namespace, "Compatible", "False", "Invalid")["message"]
-    ours = run(environment, "guidedmodel", "validate", "-f", "-", stdin=json.dumps(unfit))
-    assert (ours[0], ours[2]) == (2, f"-: {told}\n")
-    code, out, _ = run(environment, "guidedmodel", "status")
-    assert code == 1
-    assert told in out
-    assert "correct the fields in the message" in out
-    fit = run(environment, "guidedmodel", "validate", "-f", "-", stdin=json.dumps(model(namespace)))
-    assert fit == (0, f"-: GuidedModel {namespace}/m is valid\n", "")
-    assert conditions(api_server, namespace)["Ready"]["reason"] == "Incompatible"

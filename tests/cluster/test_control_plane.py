@@ -1,48 +1,15 @@
-"""The control plane that the cluster tests share is a real one."""
+"""Manifests of what stands beside the operator, as a real API server takes them."""
 
 import json
 
 import pytest
 import yaml
-from devtools import cluster_demo, deploy, golang, node_init
+from devtools import deploy, node_init
 
 from support import optional_apis
 from support.cluster import Cluster, KubectlError
-from support.waiting import eventually
 
 pytestmark = pytest.mark.cluster
-
-
-def test_api_server_is_the_pinned_version(api_server: Cluster) -> None:
-    version = json.loads(api_server.kubectl("version", "-o", "json"))
-    assert version["serverVersion"]["gitVersion"] == golang.kubernetes_version()
-
-
-def test_deployment_gets_pods_and_deletion_is_cascaded(api_server: Cluster) -> None:
-    with api_server.namespace("devtools-cascade") as namespace:
-        api_server.kubectl("create", "deployment", "sleeper", "--image=localhost/none:1", "-n", namespace)
-        _wait(api_server, namespace, count=1)
-        api_server.kubectl("delete", "deployment", "sleeper", "-n", namespace)
-        _wait(api_server, namespace, count=0)
-
-
-def test_bad_manifest_is_refused_with_the_servers_message(api_server: Cluster) -> None:
-    with pytest.raises(KubectlError, match=r"spec\.template"):
-        api_server.apply(
-            {
-                "apiVersion": "apps/v1",
-                "kind": "Deployment",
-                "metadata": {"name": "x", "namespace": "default"},
-                "spec": {"selector": {"matchLabels": {"a": "b"}}, "template": {}},
-            }
-        )
-
-
-def _wait(cluster: Cluster, namespace: str, count: int) -> None:
-    eventually(
-        lambda: len(cluster.get("pods", "-n", namespace)["items"]) == count,
-        what=lambda: cluster.kubectl("get", "pods,events", "-n", namespace),
-    )
 
 
 def test_observability_manifest_is_accepted_and_samples_send_there(api_server: Cluster) -> None:
@@ -84,16 +51,3 @@ def test_monitoring_manifests_are_what_the_prometheus_operator_takes(api_server:
             first["portt"] = "x"
             with pytest.raises(KubectlError, match="portt"):
                 api_server.kubectl(*create, stdin=json.dumps(found))
-
-
-def test_existing_cluster_without_an_image_or_a_claim_is_told_so(
-    api_server: Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("CLUSTER", "existing")
-    monkeypatch.setenv("KUBECONFIG", str(api_server.kubeconfig))
-    monkeypatch.delenv("IMAGE", raising=False)
-    with pytest.raises(SystemExit, match="IMAGE="):
-        cluster_demo.main()
-    monkeypatch.setenv("IMAGE", "registry.test/guidedmodel:1")
-    with pytest.raises(SystemExit, match="apply manifests/samples/models"):
-        cluster_demo.main()

@@ -1,11 +1,13 @@
-"""GuidedModels drawn at random, on a real API server: what Python takes is taken, and no pod is refused."""
+"""Samples, and GuidedModels drawn at random, on a real API server: it takes them, their children and pods."""
 
 import functools
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import HealthCheck, Phase, given, settings
 
 from guided_operator.api import parse
@@ -19,14 +21,18 @@ from support.operator_process import install_crd
 
 pytestmark = pytest.mark.cluster
 
+ROOT = Path(__file__).parents[2]
 SITE = Site("guidedmodel:1")
 COUNT = 80
+SAMPLES = [yaml.safe_load(file.read_text()) for file in sorted(ROOT.glob("manifests/samples/*.yaml"))]
+# Of others: not every API server has them.
+OPTIONAL = {"PodMonitor", "LeaderWorkerSet"}
 
 
 @functools.cache
 def drawn() -> list[dict[str, Any]]:
-    """Return manifests, the same at each run."""
-    found = []
+    """Return the samples, and then manifests that are the same at each run."""
+    found = [*SAMPLES]
 
     @settings(
         max_examples=COUNT,
@@ -86,10 +92,7 @@ def test_what_python_takes_the_server_takes_with_the_same_defaults(server: Clust
 
 def test_children_are_taken_and_come_back_as_they_were_sent(server: Cluster) -> None:
     children = [
-        child
-        for each in drawn()
-        for child in children_of(parse(each), SITE)
-        if child["kind"] != "PodMonitor"  # which is not of Kubernetes' own
+        child for each in drawn() for child in children_of(parse(each), SITE) if child["kind"] not in OPTIONAL
     ]
     for child, live in zip(children, tried(server, children), strict=True):
         assert list(differences(child, live)) == [], child["kind"]
@@ -100,7 +103,7 @@ def test_no_pod_is_refused_under_the_restricted_standard(server: Cluster) -> Non
         server.kubectl("label", "ns", namespace, "pod-security.kubernetes.io/enforce=restricted")
         server.kubectl("create", "serviceaccount", "own", "-n", namespace)
         pods = [pod(pod_template(parse(each), SITE), namespace) for each in drawn()]
-        assert len(tried(server, pods)) == COUNT
+        assert len(tried(server, pods)) == len(SAMPLES) + COUNT
         # And the standard is enforced there.
         with pytest.raises(KubectlError, match="violates PodSecurity"):
             tried(server, [{**pods[0], "spec": pods[0]["spec"] | {"securityContext": {}}}])

@@ -9,7 +9,6 @@ import yaml
 
 from guided_contract import names
 from support.cluster import Cluster
-from support.kstatus import kstatus
 from support.kubelet import Kubelet
 from support.optional_apis import installed
 from support.resources import await_condition, conditions, items, model
@@ -101,82 +100,22 @@ def test_kubernetes_own_autoscaler_scales_the_model(api_server: Cluster, namespa
     scaled(2)
 
 
-@pytest.mark.usefixtures("kubelet")
-def test_missing_apis_are_conditions_and_used_once_they_are_there(
-    api_server: Cluster, namespace: str
-) -> None:
-    api_server.apply(model(namespace, telemetry=METRICS))
-    await_condition(api_server, namespace, "Ready", "True")  # it serves all the same
-    missing = await_condition(api_server, namespace, "AuxiliaryResourcesReady", "False", "APIMissing")
-    assert "PodMonitor (monitoring.coreos.com/v1)" in missing["message"]
-    assert conditions(api_server, namespace)["Compatible"]["status"] == "True"
-    with installed(api_server, "podmonitors"):
-        await_condition(api_server, namespace, "AuxiliaryResourcesReady", "True")
-        kinds = "podmonitors.monitoring.coreos.com"
-        eventually(lambda: kinds_of(api_server, namespace, kinds) == {"PodMonitor"})
-        api_server.kubectl("scale", "gm/m", "--replicas=0", "-n", namespace)
-        await_condition(api_server, namespace, "Ready", "False", "ScaledToZero")
-        api_server.kubectl("scale", "gm/m", "--replicas=2", "-n", namespace)
-        await_condition(api_server, namespace, "Ready", "True")
-        api_server.apply(model(namespace))
-        eventually(lambda: not items(api_server, namespace, kinds), what="it is pruned")
-
-
-@pytest.mark.usefixtures("kubelet")
-def test_what_is_refused_beside_the_pods_is_told_and_made_once_it_may_be(
-    api_server: Cluster, namespace: str
-) -> None:
-    counted = "count/poddisruptionbudgets.policy"
-    quota = {
-        "apiVersion": "v1",
-        "kind": "ResourceQuota",
-        "metadata": {"name": "no-budgets", "namespace": namespace},
-        "spec": {"hard": {counted: "0"}},
-    }
-    api_server.apply(quota)
-
-    def is_counted() -> bool:
-        found = api_server.get("resourcequota", "no-budgets", "-n", namespace)
-        return counted in found.get("status", {}).get("hard", {})
-
-    eventually(is_counted, what="the quota is in force")
-    around = {"networkPolicy": {}, "telemetry": {"metrics": {}}}
-    with installed(api_server, "podmonitors"):
-        api_server.apply(model(namespace, replicas=3, **around))
-        await_condition(api_server, namespace, "Ready", "True", "PodsReady")
-        refused = await_condition(api_server, namespace, "AuxiliaryResourcesReady", "False", "Forbidden")
-        assert refused["message"].startswith("PodDisruptionBudget m: ")
-        assert "exceeded quota: no-budgets" in refused["message"]
-        kinds = f"{AROUND},podmonitors.monitoring.coreos.com"
-        others = {"NetworkPolicy", "PodMonitor"}
-        eventually(lambda: kinds_of(api_server, namespace, kinds) == others, what="the others are made")
-        gm = api_server.get("gm", "m", "-n", namespace)
-        assert kstatus(gm) == "Current"
-        events = [
-            (each["type"], each["reason"])
-            for each in api_server.get("events", "-n", namespace)["items"]
-            if each["involvedObject"]["kind"] == "GuidedModel"
-        ]
-        assert events == [("Warning", "Forbidden")]
-        api_server.kubectl("delete", "resourcequota", "no-budgets", "-n", namespace)
-        wanted = {*others, "PodDisruptionBudget"}
-        eventually(  # by its backoff alone
-            lambda: kinds_of(api_server, namespace, kinds) == wanted, timeout_s=90, what="it is tried again"
-        )
-        await_condition(api_server, namespace, "AuxiliaryResourcesReady", "True", "Applied")
-        api_server.kubectl("delete", "gm/m", "-n", namespace)
-
-
 def test_several_nodes_are_groups_once_their_api_is_there(
     api_server: Cluster, namespace: str, kubelet: Kubelet
 ) -> None:
-    spread, times = {"tensor": 2, "nodes": 2}, {"startupTimeout": "10s"}
-    rollout = {"progressDeadline": "10s", "maxUnavailable": "25%"}  # of one or two groups: none
-    api_server.apply(model(namespace, parallelism=spread, probes=times, rollout=rollout))
+    spread = {"tensor": 2, "nodes": 2}
+    rollout = {"maxUnavailable": "25%"}  # of one or two groups: none
+    apis = ("leaderworkersets", "podmonitors")
+    monitors = "podmonitors.monitoring.coreos.com"
+    api_server.apply(model(namespace, parallelism=spread, rollout=rollout, telemetry=METRICS))
     missing = await_condition(api_server, namespace, "Ready", "False", "APIMissing")
     assert "LeaderWorkerSet (leaderworkerset.x-k8s.io/v1)" in missing["message"]
-    with installed(api_server, "leaderworkersets"), WorkerSets(api_server.kubeconfig, namespace):
+    missing = await_condition(api_server, namespace, "AuxiliaryResourcesReady", "False", "APIMissing")
+    assert "PodMonitor (monitoring.coreos.com/v1)" in missing["message"]
+    with installed(api_server, *apis), WorkerSets(api_server.kubeconfig, namespace):
         ready = await_condition(api_server, namespace, "Ready", "True")
+        await_condition(api_server, namespace, "AuxiliaryResourcesReady", "True")
+        assert kinds_of(api_server, namespace, monitors) == {"PodMonitor"}
         assert ready["message"] == "2 of 2 pods are ready"
         status = api_server.get("gm", "m", "-n", namespace)["status"]
         assert (status["replicas"], status["readyReplicas"], status["updatedReplicas"]) == (1, 1, 1)
@@ -188,11 +127,12 @@ def test_several_nodes_are_groups_once_their_api_is_there(
         assert kinds_of(api_server, namespace) == {"PodDisruptionBudget", "NetworkPolicy"}
         api_server.kubectl("scale", "gm/m", "--replicas=2", "-n", namespace)
         eventually(lambda: conditions(api_server, namespace)["Ready"]["message"].startswith("4 of 4"))
-        changed = model(namespace, parallelism=spread, replicas=2, probes=times, rollout=rollout)
+        changed = model(namespace, parallelism=spread, replicas=2, rollout=rollout)
         changed["spec"]["engine"]["env"] = [{"name": "APP_EXTRA", "value": "1"}]
         api_server.apply(changed)
         eventually(lambda: conditions(api_server, namespace)["Ready"]["observedGeneration"] == 3)
         await_condition(api_server, namespace, "Ready", "True")
+        eventually(lambda: not items(api_server, namespace, monitors), what="it is asked for no longer")
         workers = "leaderworkersets.leaderworkerset.x-k8s.io"
         api_server.kubectl("label", f"{workers}/m-nodes", f"{names.LABEL_NAME}-", "-n", namespace)
         eventually(lambda: items(api_server, namespace, workers), what="the set's label is repaired")
@@ -205,13 +145,5 @@ def test_several_nodes_are_groups_once_their_api_is_there(
         )
         kubelet.trouble = []
         await_condition(api_server, namespace, "Ready", "True")
-        kubelet.ready = False
-        await_condition(api_server, namespace, "Ready", "False")
-        changed["spec"]["engine"]["env"][0]["value"] = "2"
-        api_server.apply(changed)
-        stuck = await_condition(api_server, namespace, "Progressing", "False", "ProgressDeadlineExceeded")
-        assert stuck["message"].startswith("0 of 4 pods are ready")
-        kubelet.ready = True
-        await_condition(api_server, namespace, "Progressing", "False", "Complete")
         api_server.kubectl("delete", "gm/m", "-n", namespace)
         eventually(lambda: not items(api_server, namespace, f"pods,{workers}"), timeout_s=60)

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from devtools import chart
 
-from support.audit import OPERATOR, Audit
-from support.cluster import Cluster, KubectlError
+from support.audit import Audit
+from support.cluster import Cluster
 from support.operator_process import ACCOUNT, NAMESPACE, RBAC, install, running
 from support.resources import conditions, items, model
 from support.waiting import eventually
@@ -28,15 +28,6 @@ def _namespaces(api_server: Cluster) -> Iterator[None]:
             stack.enter_context(api_server.namespace(name))
         yield
     api_server.apply(RBAC)
-
-
-def may(cluster: Cluster, verb: str, resource: str, namespace: str) -> bool:
-    """Say whether the operator's account may do this."""
-    try:
-        cluster.kubectl("auth", "can-i", verb, *resource.split(), "-n", namespace, f"--as={OPERATOR}")
-    except KubectlError:
-        return False
-    return True
 
 
 @pytest.mark.usefixtures("_namespaces")
@@ -59,23 +50,3 @@ def test_scope_list_of_namespaces(api_server: Cluster, tmp_path: Path) -> None:
     asked = [entry for entry in audit.entries() if entry.resource]
     assert {entry.namespace for entry in asked} == {*HERE, NAMESPACE}
     assert not [str(entry) for entry in asked if entry.code == 403]
-
-
-@pytest.mark.parametrize(
-    ("verb", "resource"),
-    [
-        ("list", "secrets"),
-        ("get", "secrets"),
-        ("create", "pods --subresource=exec"),
-        ("get", "pods --subresource=proxy"),
-        ("get", "pods --subresource=log"),
-        ("delete", "pods"),
-        ("delete", "deployments"),
-        ("patch", "guidedmodels"),
-        ("list", "leases"),
-    ],
-)
-def test_scope_cluster_has_no_rights_beyond_its_work(api_server: Cluster, verb: str, resource: str) -> None:
-    install(api_server)
-    assert may(api_server, "list", "deployments", "default")
-    assert not may(api_server, verb, resource, "default")

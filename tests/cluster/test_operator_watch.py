@@ -1,4 +1,4 @@
-"""The real operator behind a proxy that fails as networks and servers do: it converges, and asks little."""
+"""The real operator while networks and API servers fail: it converges, and asks little."""
 
 import json
 import random
@@ -11,39 +11,14 @@ from typing import Any
 import pytest
 from devtools.control_plane import Addresses, ControlPlane
 
-from guided_contract import names
 from support.cluster import Cluster
 from support.faulty_proxy import Asked, Fault, FaultyProxy
-from support.operator_process import Operator, install, running
-from support.resources import conditions, environment, items, model
+from support.operator_process import install, running
+from support.resources import environment, items, model
 from support.waiting import eventually
 
 pytestmark = pytest.mark.cluster
 Object = dict[str, Any]
-
-
-@pytest.fixture(scope="module")
-def proxy(api_server: Cluster) -> Iterator[FaultyProxy]:
-    with FaultyProxy(api_server).running() as made:
-        yield made
-
-
-@pytest.fixture(scope="module")
-def operator(
-    api_server: Cluster, proxy: FaultyProxy, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Operator]:
-    """One operator behind the proxy."""
-    install(api_server)
-    folder = tmp_path_factory.mktemp("operator")
-    with running(api_server, folder, "watched", server=proxy.endpoint) as replica:
-        eventually(replica.leads, what="the only replica leads")
-        yield replica
-
-
-@pytest.fixture(autouse=True)
-def _fair_weather(proxy: FaultyProxy) -> Iterator[None]:
-    yield
-    proxy.rule = None
 
 
 def named(cluster: Cluster, namespace: str, kind: str) -> set[str]:
@@ -92,141 +67,30 @@ def storm(seed: int) -> Any:
     return rule
 
 
-@pytest.mark.usefixtures("operator")
 def test_watch_storms_of_429_409_410_5xx_and_slow_answers(
-    api_server: Cluster, namespace: str, proxy: FaultyProxy
+    api_server: Cluster, namespace: str, tmp_path: Path
 ) -> None:
     models = [model(namespace, f"m{number}") for number in range(8)]
-    apply(api_server, *models[:4])
-    eventually(lambda: len(named(api_server, namespace, "services")) == 4, what="the first four")
-    proxy.rule = storm(7)
-    proxy.cut_streams()
-    began = time.monotonic()
-    apply(api_server, *(with_variable(one, "APP_STORM") for one in models[2:]))
-    api_server.kubectl("delete", "gm/m0", "service/m1", "-n", namespace)
-    eventually(lambda: time.monotonic() - began > 4, what="the storm has lasted")
-    assert proxy.rate(4.0) < 60, "requests per second; each of a dozen kinds is listed and watched"
-    proxy.rule = None
     wanted = {f"m{number}" for number in range(1, 8)}
-    eventually(lambda: named(api_server, namespace, "deployments") == wanted, timeout_s=60)
-    eventually(lambda: named(api_server, namespace, "services") >= wanted, timeout_s=60)
-    for name in sorted(wanted - {"m1"}):
-        eventually(lambda: "APP_STORM" in environment(api_server, namespace, name), timeout_s=60)  # noqa: B023 - called at once
-
-
-def test_watch_api_server_that_refuses_everything_is_asked_little(
-    api_server: Cluster, namespace: str, proxy: FaultyProxy, operator: Operator
-) -> None:
-    models = [model(namespace, f"m{number}") for number in range(30)]
-    apply(api_server, *models)
-    eventually(lambda: len(named(api_server, namespace, "deployments")) == 30, what="all are there")
-    proxy.rule = lambda asked: None if of_the_lease(asked) else Fault(429, "TooManyRequests")
-    proxy.cut_streams()
-    began = time.monotonic()
-    eventually(lambda: time.monotonic() - began > 4, what="the trouble has lasted")
-    rate = proxy.rate(4.0)
-    proxy.rule = None
-    assert rate < 25, "requests per second, of a dozen watches and four workers"
-    apply(api_server, with_variable(models[0], "APP_AFTER"))
-    eventually(lambda: "APP_AFTER" in environment(api_server, namespace, "m0"), timeout_s=60)
-    assert operator.figure("guidedmodel_operator_watch_failures_total") > 10
-
-
-def test_watch_api_server_that_refuses_for_a_while_is_not_believed(
-    api_server: Cluster, namespace: str, proxy: FaultyProxy, operator: Operator
-) -> None:
-    """One that has just started refuses everything until it knows who may what."""
-
-    def turns() -> dict[str, Any]:
-        """Return since when each condition is what it is: whoever turns it and back again changes that."""
-        found = conditions(api_server, namespace)
-        return {name: (one["status"], one["lastTransitionTime"]) for name, one in found.items()}
-
-    apply(api_server, model(namespace))
-    eventually(lambda: conditions(api_server, namespace).get("Ready"), what="it was looked at")
-    eventually(lambda: "m" in named(api_server, namespace, "services"), what="its children are there")
-    eventually(lambda: operator.figure("guidedmodel_operator_queue_depth") == 0, what="nothing is due")
-    before = turns()
-    proxy.rule = lambda asked: None if of_the_lease(asked) else Fault(403, "Forbidden")
-    proxy.cut_streams()
-    began = time.monotonic()
-    eventually(lambda: time.monotonic() - began > 8, what="the refusals have lasted")
-    proxy.rule = None
-    assert operator.figure("guidedmodel_operator_kind_forbidden") == 0
-    with api_server.namespace(f"{namespace}-after"):
-        apply(api_server, model(f"{namespace}-after"))
-        eventually(lambda: named(api_server, f"{namespace}-after", "deployments"), timeout_s=60)
-    assert turns() == before
-    events = items(api_server, namespace, "events")
-    assert not [one for one in events if one["reason"] == "Forbidden"]
-
-
-@pytest.mark.usefixtures("operator")
-def test_watch_refusal_whose_text_differs_each_time_is_asked_for_less_and_less(
-    api_server: Cluster, namespace: str, proxy: FaultyProxy
-) -> None:
-    """The text stands in the status, and a status that was written must not ask for the next try at once."""
-    tries: list[float] = []
-
-    def rule(asked: Asked) -> Fault | None:
-        if asked.method == "GET" or f"/namespaces/{namespace}/deployments" not in asked.path:
-            return None
-        tries.append(asked.at)
-        return Fault(403, "Forbidden", message=f"exceeded quota, request {len(tries)}")
-
-    proxy.rule = rule
-    apply(api_server, model(namespace))
-    eventually(lambda: tries and time.monotonic() - tries[0] > 7.5, what="it was tried again and again")
-    assert 3 <= len(tries) < 20, "after 0.5, 1, 2 and 4 seconds, and while its children come to be"
-
-
-def test_watch_objects_of_one_tenant_that_nobody_can_read(
-    api_server: Cluster, namespace: str, operator: Operator
-) -> None:
-    """A label that is no number, and a line of 5 MiB, for Go writes `<` in six bytes."""
-    labels = {names.LABEL_NAME: "x", names.LABEL_NODE: "x"}
-    container = {"name": "c", "image": "i"}
-    hostile: list[Object] = [
-        {"apiVersion": "v1", "kind": "Pod", "spec": {"containers": [container]}},
-        {"apiVersion": "v1", "kind": "ConfigMap", "data": {"x": 900_000 * "<"}},
-    ]
-    for one in hostile:
-        one["metadata"] = {"name": "hostile", "namespace": "default", "labels": labels}
-        # kubectl's own request would have escapes, too, and be too long.
-        path = f"/api/v1/namespaces/default/{one['kind'].lower()}s"
-        api_server.kubectl("create", f"--raw={path}", "-f", "-", stdin=json.dumps(one))
-    try:
-        broken = operator.figure("guidedmodel_operator_watch_failures_total")
-        apply(api_server, model(namespace))
-        eventually(lambda: "m" in named(api_server, namespace, "deployments"), what="another is served")
-        assert operator.figure("guidedmodel_operator_watch_failures_total") == broken
-    finally:
-        api_server.kubectl("delete", "pod/hostile", "configmap/hostile", "-n", "default", "--now")
-
-
-@pytest.mark.usefixtures("operator")
-def test_watch_objects_deleted_while_disconnected(
-    api_server: Cluster, namespace: str, proxy: FaultyProxy
-) -> None:
-    apply(api_server, model(namespace))
-    eventually(lambda: "m" in named(api_server, namespace, "services"))
-    eventually(lambda: conditions(api_server, namespace).get("Ready"), what="it was looked at")
-    asked: set[str] = set()
-
-    def disconnected(request: Asked) -> Fault | None:
-        return Fault(503) if request.is_watch else None
-
-    def too_old(request: Asked) -> Fault | None:
-        first = request.is_watch and request.path not in asked
-        asked.add(request.path)
-        return Fault(410, "Expired") if first else None
-
-    proxy.rule = disconnected
-    proxy.cut_streams()
-    api_server.kubectl("delete", "service/m", "-n", namespace)
-    proxy.rule = too_old  # what happened meanwhile will not be told
-    eventually(lambda: "m" in named(api_server, namespace, "services"), timeout_s=60)
-    assert any(path.endswith("/services") for path in asked)
+    install(api_server)
+    with (
+        FaultyProxy(api_server).running() as proxy,
+        running(api_server, tmp_path, "watched", server=proxy.endpoint),
+    ):
+        apply(api_server, *models[:4])
+        eventually(lambda: len(named(api_server, namespace, "services")) == 4, what="the first four")
+        proxy.rule = storm(7)
+        proxy.cut_streams()
+        began = time.monotonic()
+        apply(api_server, *(with_variable(one, "APP_STORM") for one in models[2:]))
+        api_server.kubectl("delete", "gm/m0", "service/m1", "-n", namespace)
+        eventually(lambda: time.monotonic() - began > 4, what="the storm has lasted")
+        assert proxy.rate(4.0) < 60, "requests per second; each of a dozen kinds is listed and watched"
+        proxy.rule = None
+        eventually(lambda: named(api_server, namespace, "deployments") == wanted, timeout_s=60)
+        eventually(lambda: named(api_server, namespace, "services") >= wanted, timeout_s=60)
+        for name in sorted(wanted - {"m1"}):
+            eventually(lambda: "APP_STORM" in environment(api_server, namespace, name), timeout_s=60)  # noqa: B023 - called at once
 
 
 @pytest.fixture

@@ -48,11 +48,3 @@ def test_what_the_api_server_refuses_is_told_in_its_words_and_pods_stay(
     api_server.apply(model(namespace, pod={"affinity": AFFINITY}))
     await_condition(api_server, namespace, "Ready", "True")
     assert pods() == running
-
-
-def test_what_reaches_out_of_the_namespace_is_refused_by_name(api_server: Cluster, namespace: str) -> None:
-    host = {"name": "a", "hostPath": {"path": "/"}}
-    api_server.apply(model(namespace, pod={"volumes": [host]}))
-    refused = await_condition(api_server, namespace, "Compatible", "False", "Invalid")
-    assert "spec.pod.volumes[0]: must have a name and exactly one of" in refused["message"]
-    assert not items(api_server, namespace, "deployments")

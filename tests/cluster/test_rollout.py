@@ -1,9 +1,8 @@
-"""How a change reaches the pods, on a real API server with real controllers: the row `rollout`."""
+"""How a change reaches the pods, on a real API server with real controllers."""
 
 import os
 import random
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -12,9 +11,7 @@ from guided_contract import names
 from guided_operator.api import parse
 from guided_operator.builders.revision_key import pod_key
 from support.cluster import Cluster
-from support.kstatus import kstatus
 from support.kubelet import Kubelet
-from support.operator_process import Operator
 from support.pod_floor import PodFloor
 from support.resources import await_condition, conditions, deployment, items, model
 from support.waiting import eventually
@@ -58,24 +55,6 @@ def settled(cluster: Cluster, namespace: str, number: int, replicas: int = 3) ->
     assert list(live(cluster, namespace).values()) == [key(number)] * replicas
 
 
-@pytest.fixture(scope="module", autouse=True)
-def late(api_server: Cluster, operator: Operator) -> Iterator[tuple[str, Kubelet]]:
-    """A model whose pod does not get ready before its deadline: begun at once, as the deadline takes time."""
-    del operator
-    with (
-        api_server.namespace("rollout-late") as namespace,
-        Kubelet(api_server.kubeconfig, namespace) as kubelet,
-    ):
-        kubelet.ready = False
-        wanted = variant(namespace, 1, replicas=1, progressDeadline="10s")
-        wanted["spec"]["probes"] = {"startupTimeout": "10s"}
-        api_server.apply(wanted)
-        await_condition(api_server, namespace, "Progressing", "True", "RollingOut")
-        yield namespace, kubelet
-        api_server.kubectl("delete", "gm/m", "-n", namespace)
-        eventually(lambda: not items(api_server, namespace, "pods"), timeout_s=60, what="the pod is gone")
-
-
 def test_one_pod_at_a_time_and_what_that_means_for_one_replica(
     api_server: Cluster, namespace: str, kubelet: Kubelet
 ) -> None:
@@ -90,74 +69,6 @@ def test_one_pod_at_a_time_and_what_that_means_for_one_replica(
         settled(api_server, namespace, 2, replicas=1)
     assert watch.broken == []
     assert watch.ended == 1
-
-
-def test_reverting_in_the_middle_touches_no_pod_that_is_ready(
-    api_server: Cluster, namespace: str, kubelet: Kubelet
-) -> None:
-    api_server.apply(variant(namespace, 1))
-    settled(api_server, namespace, 1)
-    before = set(live(api_server, namespace))
-    kubelet.unready_revision = key(2)
-    api_server.apply(variant(namespace, 2))
-    eventually(lambda: key(2) in live(api_server, namespace).values(), what="the rollout has begun")
-    with PodFloor(api_server.kubeconfig, namespace, floor=2, most=3) as watch:
-        api_server.apply(variant(namespace, 1))
-        settled(api_server, namespace, 1)
-    assert watch.broken == []
-    assert len(before & set(live(api_server, namespace))) == 2, "those that were ready are still there"
-    revisions = api_server.get("controllerrevisions", "-n", namespace)["items"]
-    assert {each["revision"] for each in revisions} == {2, 3}, "the one that runs has the highest number"
-
-
-def test_pause_leaves_pods_as_they_are_and_scaling_goes_on(
-    api_server: Cluster, namespace: str, kubelet: Kubelet
-) -> None:
-    del kubelet
-    api_server.apply(variant(namespace, 1, replicas=2))
-    settled(api_server, namespace, 1, replicas=2)
-    before = set(live(api_server, namespace))
-    api_server.apply(variant(namespace, 2, replicas=2, paused=True))
-    told = await_condition(api_server, namespace, "Progressing", "False", "Paused")
-    assert "2 of older revisions still exist" in told["message"]
-    await_condition(api_server, namespace, "Ready", "False", "Paused")
-    api_server.kubectl("scale", "gm/m", "--replicas=3", "-n", namespace)
-    eventually(lambda: len(live(api_server, namespace)) == 3, what="a pod more")
-    assert set(live(api_server, namespace).values()) == {key(1)}
-    assert before < set(live(api_server, namespace))
-    api_server.apply(variant(namespace, 2, replicas=3))
-    settled(api_server, namespace, 2)
-
-
-def test_while_an_edit_is_refused_status_tells_of_what_runs_and_rollback_works(
-    api_server: Cluster, namespace: str, kubelet: Kubelet
-) -> None:
-    del kubelet
-
-    def told() -> Object:
-        status = api_server.get("gm", "m", "-n", namespace)["status"]
-        return {name: status[name] for name in ("revision", "resolved", "url", "replicas", "updatedReplicas")}
-
-    api_server.apply(variant(namespace, 1, replicas=1))
-    settled(api_server, namespace, 1, replicas=1)
-    before, pods = told(), set(live(api_server, namespace))
-    refused = variant(namespace, 1, replicas=1)
-    refused["spec"]["resources"] = {"limits": {"foo": "1"}}
-    api_server.apply(refused)
-    await_condition(api_server, namespace, "Ready", "False", "ApplyRefused")
-    assert told() == before
-    await_condition(api_server, namespace, "GuidedDecoding", "True")
-
-    refused = variant(namespace, 1, replicas=1)
-    refused["spec"]["engine"]["image"] = "vllm/vllm-openai:v0.1.0"
-    api_server.apply(refused)
-    await_condition(api_server, namespace, "Compatible", "False", "Invalid")
-    assert told() == before
-    refused["spec"]["rollout"] = {"rollbackTo": key(1)}
-    api_server.apply(refused)
-    await_condition(api_server, namespace, "Ready", "True")
-    await_condition(api_server, namespace, "Compatible", "True")
-    assert (told(), set(live(api_server, namespace))) == (before, pods), "nothing was replaced"
 
 
 def test_rollback_and_restart(api_server: Cluster, namespace: str, kubelet: Kubelet) -> None:
@@ -286,14 +197,3 @@ def test_ready_pods_never_fall_below_the_floor_whatever_is_asked_for(
         storm.calm()
     assert not watch.broken, "\n".join([*watch.broken, *storm.log, *watch.history])
     assert watch.ended > FEWEST_ENDED, "nothing was shown"
-
-
-def test_progress_deadline_is_told_and_is_not_the_end(api_server: Cluster, late: tuple[str, Kubelet]) -> None:
-    namespace, kubelet = late
-    told = await_condition(api_server, namespace, "Progressing", "False", "ProgressDeadlineExceeded")
-    assert told["message"].startswith("0 of 1 pods are ready")
-    assert kstatus(api_server.get("gm", "m", "-n", namespace)) == "InProgress"
-    kubelet.ready = True
-    await_condition(api_server, namespace, "Ready", "True")
-    await_condition(api_server, namespace, "Progressing", "False", "Complete")
-    assert kstatus(api_server.get("gm", "m", "-n", namespace)) == "Current"

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 from devtools import advice_tables, golang, operator_names, sidecar_names
 
-from guided_operator.cli import advice
 from guided_sidecar.grammar.pool.workers import WorkersState
 from guided_sidecar.ranks.agreement import AgreementState
 from support.cluster import unavailable
@@ -287,24 +286,6 @@ def test_every_alert_reads_what_is_exposed() -> None:
         for metric, labels in answer.reads:
             assert metric in exposed
             assert set(labels) <= exposed[metric] | {"namespace", "pod", "model"}
-
-
-# What an alert describes is the advice for the reason that a condition or a pod has meanwhile.
-ADVISED = {
-    "GuidedModelHasNoReadyPod": "NoReadyPods",
-    "GuidedModelReplicasMissing": "PodsNotReady",
-    "GuidedModelRanksMissing": "RanksMissing",
-    "GuidedModelProbeFailed": "ProbeFailed",
-    "GuidedModelGrammarServiceExhausted": "ServiceExhausted",
-}
-
-
-@pytest.mark.parametrize("alert", ADVISED)
-def test_an_alert_says_what_advice_says(alert: str) -> None:
-    namespace = "model_namespace" if "namespace" in RULES[alert]["labels"] else "namespace"
-    pods = f"-n {{{{ $labels.{namespace} }}}} -l guidedmodel.io/name={{{{ $labels.model }}}}"
-    advised = (advice.REASONS[ADVISED[alert]] or "").replace("{pods}", pods)
-    assert RULES[alert]["annotations"]["description"] == f"{advised[0].upper()}{advised[1:]}."
 
 
 def test_every_alert_says_what_it_means_and_leads_to_its_place_in_the_runbook() -> None:

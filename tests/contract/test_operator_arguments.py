@@ -219,22 +219,9 @@ def test_samples_command_line_is_understood(parser: Any, sample: Path) -> None:
 
 
 @pytest.mark.parametrize(("asked", "told"), [("Auto", None), ("On", True), ("Off", False)])
-def test_speculation_is_understood(parser: Any, asked: str, told: bool | None) -> None:  # noqa: FBT001 - a table
-    draft = {"uri": "pvc://models/draft"}
-    speculative: dict[str, Any] = {
-        "method": "DraftModel",
-        "numTokens": 3,
-        "draftModel": draft,
-        "asyncScheduling": asked,
-    }
-    arguments = parsed(parser, guided_model(speculative=speculative, parallelism__tensor=2))
-    assert arguments.async_scheduling is told
-    assert arguments.speculative_config == {
-        "method": "draft_model",
-        "num_speculative_tokens": 3,
-        "model": "/models/models/draft",
-        "draft_tensor_parallel_size": 2,
-    }
+def test_scheduling_is_understood(parser: Any, asked: str, told: bool | None) -> None:  # noqa: FBT001 - a table
+    speculative = {"method": "NGram", "numTokens": 3, "asyncScheduling": asked}
+    assert parsed(parser, guided_model(speculative=speculative)).async_scheduling is told
 
 
 @pytest.mark.parametrize("backend", ["Auto", "XGrammar", "Guidance"])
@@ -254,54 +241,9 @@ def test_vllms_own_path_is_configured_as_vllm_allows(parser: Any, backend: str, 
     assert known.disable_any_whitespace is (whitespace == "Compact")
 
 
-def test_batch_sharded_sampling_may_be_asked_for(parser: Any) -> None:
-    """Every rank masks the rows that it samples: tests/engine has a cell of it."""
-    asked = guided_model(parallelism__tensor=2, engine__args=["--enable-batch-sharded-sampling"])
-    assert parsed(parser, asked).enable_batch_sharded_sampling is True
-
-
-def test_revision_is_the_tokenizers_too(parser: Any) -> None:
-    arguments = parsed(parser, parse(changed(minimal(), model={"uri": "hf://o/n", "revision": "abc"})))
-    assert (arguments.model, arguments.revision, arguments.tokenizer_revision) == ("o/n", "abc", "abc")
-
-
 def test_an_abbreviation_is_the_option(parser: Any) -> None:
     # Why what begins a reserved name is refused: this would override what the operator wrote.
     assert parser.parse_args(["--tensor-par", "4"]).tensor_parallel_size == 4
-
-
-@pytest.mark.parametrize(
-    ("speculative", "told"),
-    [
-        (
-            {"method": "Eagle3", "numTokens": 3, "draftModel": {"uri": "hf://o/head"}, "disableAbove": 8},
-            {
-                "method": "eagle3",
-                "num_speculative_tokens": 3,
-                "model": "o/head",
-                "draft_tensor_parallel_size": 1,
-                "num_speculative_tokens_per_batch_size": [[1, 8, 3], [9, 9, 0]],
-            },
-        ),
-        ({"method": "MTP", "numTokens": 1}, {"method": "mtp", "num_speculative_tokens": 1}),
-        (
-            {
-                "method": "DSpark",
-                "numTokens": 5,
-                "draftSampling": "Probabilistic",
-                "verification": "Adaptive",
-            },
-            {
-                "method": "dspark",
-                "num_speculative_tokens": 5,
-                "draft_sample_method": "probabilistic",
-                "enable_adaptive_verification": True,
-            },
-        ),
-    ],
-)
-def test_more_ways_to_speculate(parser: Any, speculative: dict[str, Any], told: dict[str, Any]) -> None:
-    assert parsed(parser, guided_model(speculative=speculative)).speculative_config == told
 
 
 def test_vllm_knows_each_way_to_speculate_by_the_name_that_it_is_told() -> None:

@@ -59,55 +59,22 @@ LABELS = st.dictionaries(
     st.sampled_from(["team", "example.com/cost", "sidecar.istio.io/inject"]),
     st.sampled_from(["", "a", "B_1"]),
 )
-SELECTORS = st.fixed_dictionaries(
-    {},
-    optional={
-        "matchLabels": LABELS,
-        "matchExpressions": st.just([{"key": "a", "operator": "In", "values": ["x", "y"]}]),
+POD_TERM = {
+    "topologyKey": "kubernetes.io/hostname",
+    "labelSelector": {"matchExpressions": [{"key": "a", "operator": "In", "values": ["x", "y"]}]},
+    "namespaces": ["other"],
+}
+NODE_TERM = {"matchExpressions": [{"key": "gpu.memory", "operator": "Gt", "values": ["40"]}]}
+AFFINITY = {
+    "nodeAffinity": {
+        "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [NODE_TERM]},
+        "preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "preference": NODE_TERM}],
     },
-)
-POD_TERMS = st.fixed_dictionaries(
-    {"topologyKey": st.just("kubernetes.io/hostname")},
-    optional={
-        "labelSelector": SELECTORS,
-        "namespaces": st.just(["other"]),
-        "namespaceSelector": SELECTORS,
+    "podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [POD_TERM]},
+    "podAntiAffinity": {
+        "preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "podAffinityTerm": POD_TERM}]
     },
-)
-POD_AFFINITY = st.fixed_dictionaries(
-    {},
-    optional={
-        "requiredDuringSchedulingIgnoredDuringExecution": st.lists(POD_TERMS, max_size=2),
-        "preferredDuringSchedulingIgnoredDuringExecution": st.lists(
-            st.fixed_dictionaries({"weight": st.integers(1, 100), "podAffinityTerm": POD_TERMS}), max_size=2
-        ),
-    },
-)
-NODE_TERM = st.sampled_from(
-    [
-        {"matchExpressions": [{"key": "gpu", "operator": "Exists"}]},
-        {"matchExpressions": [{"key": "gpu.memory", "operator": "Gt", "values": ["40"]}]},
-    ]
-)
-AFFINITY = st.fixed_dictionaries(
-    {},
-    optional={
-        "nodeAffinity": st.fixed_dictionaries(
-            {},
-            optional={
-                "requiredDuringSchedulingIgnoredDuringExecution": st.fixed_dictionaries(
-                    {"nodeSelectorTerms": st.lists(NODE_TERM, min_size=1, max_size=2)}
-                ),
-                "preferredDuringSchedulingIgnoredDuringExecution": st.lists(
-                    st.fixed_dictionaries({"weight": st.integers(1, 100), "preference": NODE_TERM}),
-                    max_size=2,
-                ),
-            },
-        ),
-        "podAffinity": POD_AFFINITY,
-        "podAntiAffinity": POD_AFFINITY,
-    },
-)
+}
 TOLERATIONS = st.sampled_from(
     [
         {"operator": "Exists"},
@@ -134,7 +101,7 @@ POD = st.fixed_dictionaries(
         ),
         "nodeSelector": LABELS,
         "tolerations": st.lists(TOLERATIONS, max_size=3),
-        "affinity": AFFINITY,
+        "affinity": st.just(AFFINITY),
         "topologySpreadConstraints": st.lists(
             st.fixed_dictionaries(
                 {
@@ -205,7 +172,7 @@ FIELDS = st.fixed_dictionaries(
             ),
             unique_by=lambda variable: variable["name"],
         ),
-        "parallelism": st.just({"tensor": 128})
+        "parallelism": st.sampled_from([{"tensor": 128}, {"tensor": 2, "nodes": 2}])
         | st.fixed_dictionaries(
             {"tensor": st.integers(1, 8), "pipeline": st.integers(1, 4), "data": st.integers(1, 3)}
         ),
@@ -213,6 +180,9 @@ FIELDS = st.fixed_dictionaries(
         "guidedDecoding__backend": st.sampled_from(["Auto", "XGrammar", "Guidance"]),
         "speculative": SPECULATIVE,
         "replicas": st.integers(0, 10_000),
+        "networkPolicy": st.sampled_from([{}, {"allowFrom": [{"podLabels": {"app": "gateway"}}]}]),
+        "rollout": st.sampled_from([{"maxSurge": "25%", "maxUnavailable": 0}, {"paused": True}]),
+        "drain": st.just({"timeout": "90s"}),
         "resources": RESOURCES,
         "sidecar__resources": RESOURCES,
         "lora": LORA,

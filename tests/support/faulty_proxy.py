@@ -35,7 +35,6 @@ class Fault:
 
     status: int = 0
     reason: str = ""
-    message: str = ""
     headers: dict[str, str] = field(default_factory=dict)
     delay_s: float = 0.0
     ends_after_s: float | None = None
@@ -62,8 +61,6 @@ class FaultyProxy:
     ----------
     rule
         What becomes of each request; None: all go through.
-    is_cut
-        Nothing passes, and nobody is told: requests that come are never answered, streams stand still.
     asked
         Every request so far.
     endpoint
@@ -81,7 +78,6 @@ class FaultyProxy:
         self._port = port
         self.endpoint = f"http://127.0.0.1:{port}"
         self.rule: Rule | None = None
-        self.is_cut = False
         self.asked: list[Asked] = []
         self._loop = asyncio.new_event_loop()
         self._streams: set[asyncio.Task[Any]] = set()
@@ -146,8 +142,6 @@ class FaultyProxy:
             self._streams.discard(task)
 
     async def _answer(self, request: web.Request, fault: Fault) -> web.StreamResponse:
-        if self.is_cut:
-            await asyncio.Event().wait()
         await asyncio.sleep(fault.delay_s)
         if fault.text:
             return web.Response(text=fault.text, status=fault.status)
@@ -155,7 +149,7 @@ class FaultyProxy:
             body = {
                 "kind": "Status",
                 "status": "Failure",
-                "message": fault.message or f"the proxy says {fault.status}",
+                "message": f"the proxy says {fault.status}",
                 "reason": fault.reason,
                 "code": fault.status,
             }
@@ -181,8 +175,6 @@ class FaultyProxy:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(fault.ends_after_s):
                     async for data in given.content.iter_any():
-                        while self.is_cut:  # noqa: ASYNC110 - another thread's flag
-                            await asyncio.sleep(0.05)
                         await answer.write(data)
             await answer.write_eof()
         return answer

@@ -12,7 +12,7 @@ from guided_operator.kube.api_errors import (
     WriteConflict,
 )
 from guided_operator.kube.apiserver import PatchType
-from guided_operator.kube.kinds import CHILDREN, MODEL, REPLICA_SETS
+from guided_operator.kube.kinds import BY_NAME, CHILDREN, MODEL, REPLICA_SETS
 
 Object = dict[str, Any]
 PLURALS = {REPLICA_SETS, *(kind.plural for kind in (MODEL, *CHILDREN))}
@@ -28,6 +28,14 @@ class MemoryApi:
         self.lists = 0
         self._versions = itertools.count(1)
         self._applied: dict[str, Object] = {}
+
+    def children(self) -> dict[str, dict[str, Object]]:
+        """Return the children that there are, by kind and name, as the operator's cache keeps them."""
+        found: dict[str, dict[str, Object]] = {}
+        for path, item in self.objects.items():
+            if kind := BY_NAME.get(item["kind"]):
+                found.setdefault(kind.name, {})[path.rsplit("/", 1)[1]] = kind.project(item)
+        return found
 
     async def read(
         self,

@@ -101,10 +101,6 @@ class Operator:
         """Say whether it has taken the Lease."""
         return "this replica leads" in self.log()
 
-    def kill(self) -> None:
-        """End it as a node's death would."""
-        self.process.kill()
-
     def send(self, number: signal.Signals) -> None:
         """Send it a signal."""
         os.kill(self.process.pid, number)

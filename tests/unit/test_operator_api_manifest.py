@@ -11,7 +11,7 @@ from guided_operator.api import GuidedModelSpec, ManifestError, load, parse
 from guided_operator.api.base import seconds
 from guided_operator.api.crd import schema_of
 from guided_operator.api.manifest import documents
-from support.manifests import REMOVED, as_text, changed, guided_model, minimal
+from support.manifests import REMOVED, as_text, changed, minimal
 
 SAMPLES = sorted(Path(__file__).parents[2].joinpath("manifests", "samples").glob("*.yaml"))
 
@@ -22,27 +22,9 @@ def faults(text: str) -> list[str]:
     return str(caught.value).splitlines()
 
 
-def test_smallest_manifest_gets_the_defaults_of_the_documentation() -> None:
-    gm = load(as_text(minimal()))
-    spec = gm.spec
-    assert gm.served_name == "tiny"
-    assert spec.engine.accelerator.type == "Resource"
-    assert spec.parallelism.tensor == 1
-    assert spec.guided_decoding.placement == "Rank"
-    assert spec.guided_decoding.backend == "Auto"
-    assert seconds(spec.guided_decoding.compile.timeout) == 10
-    assert spec.replicas == 1
-    assert spec.telemetry is None
-    assert spec.speculative is None
-
-
 @pytest.mark.parametrize("sample", SAMPLES, ids=lambda path: path.stem)
 def test_every_sample_is_valid(sample: Path) -> None:
     assert load(sample.read_text()).kind == "GuidedModel"
-
-
-def test_there_are_samples() -> None:
-    assert {"tiny-cpu", "qwen-one-gpu", "llama-cuda"} <= {sample.stem for sample in SAMPLES}
 
 
 def test_the_sample_for_one_gpu_asks_for_no_token_class_or_claim() -> None:
@@ -72,24 +54,16 @@ def test_every_sample_says_what_it_needs(sample: Path) -> None:
             {"engine__accelerator": {"type": "GPU"}},
             ["spec.engine.accelerator.type: must be 'Resource', 'Claims' or 'None', is 'GPU'"],
         ),
-        ({"parallelism__tensor": "2"}, ["spec.parallelism.tensor: input should be a valid integer"]),
         ({"parallelism__tensor": True}, ["spec.parallelism.tensor: input should be a valid integer"]),
-        ({"parallelism__tensor": 0}, ["spec.parallelism.tensor: input should be greater than or equal to 1"]),
-        ({"probes__stallTimeout": "2 minutes"}, ["spec.probes.stallTimeout: must match", "is '2 minutes'"]),
         ({"probes__stallTimeout": "1s"}, ["spec.probes.stallTimeout: must be between 5s and 1h, is 1s"]),
         (
             {"guidedDecoding": {"compile": {"memory": "127Mi"}}},
             ["spec.guidedDecoding.compile.memory: must be between 128Mi and 1Ti, is 127Mi"],
         ),
-        ({"resources": {"limits": {"cpu": "two"}}}, ["spec.resources.limits.cpu: ", "is not a quantity"]),
         ({"model__uri": "s3://bucket/m"}, ["spec.model.uri: must match ^(hf://", "is 's3://bucket/m'"]),
         (
             {"engine__env": [{"name": "A", "value": "1"}, {"name": "A", "value": "2"}]},
             ["spec.engine.env: names must be unique; duplicate: A"],
-        ),
-        (
-            {"logitsProcessors": [{"name": "a", "factory": "package.module"}]},
-            ["spec.logitsProcessors[0].factory: must match"],
         ),
         (
             {"speculative": {"method": "DraftModel", "numTokens": 3, "asyncScheduling": True}},
@@ -97,10 +71,6 @@ def test_every_sample_says_what_it_needs(sample: Path) -> None:
         ),
         (
             {"speculative": {"method": "NGram", "numTokens": [3]}},
-            ["spec.speculative.numTokens: must be a number of draft tokens, or Auto"],
-        ),
-        (
-            {"speculative": {"method": "NGram", "numTokens": 2.5}},
             ["spec.speculative.numTokens: must be a number of draft tokens, or Auto"],
         ),
         ({"model": None}, ["spec.model: is required"]),
@@ -241,9 +211,3 @@ def test_every_field_is_described_and_bounded(path: str) -> None:
             assert "properties" in field or "maxProperties" in field or as_in_a_pod
     # So that `kubectl explain`, which marks what is required, says what follows when a field is left out.
     assert path in REQUIRED or "properties" in field or "Default: " in field["description"]
-
-
-def test_models_cannot_be_changed() -> None:
-    gm = guided_model()
-    with pytest.raises(ValueError, match="frozen"):
-        gm.spec.replicas = 2  # type: ignore[misc]

@@ -11,25 +11,7 @@ from guided_operator.api.quantity import amount, canonical
 
 @pytest.mark.parametrize(
     ("quantity", "expected"),
-    [
-        ("1", "1"),
-        ("0.5", "500m"),
-        ("1000m", "1"),
-        ("1500m", "1500m"),
-        ("1000", "1k"),
-        ("1024", "1024"),
-        ("1024Mi", "1Gi"),
-        ("1.5Gi", "1536Mi"),
-        ("0.5Ki", "512"),
-        ("1e3", "1e3"),
-        ("0", "0"),
-        ("0Gi", "0"),
-        ("+2", "2"),
-        ("-1.5", "-1500m"),
-        (".5", "500m"),
-        ("0.1n", "1n"),
-        ("1E", "1E"),
-    ],
+    [("+2", "2"), ("-1.5", "-1500m"), ("0.1n", "1n"), ("1E", "1E"), ("1024Mi", "1Gi")],
 )
 def test_canonical_form(quantity: str, expected: str) -> None:
     assert canonical(quantity) == expected

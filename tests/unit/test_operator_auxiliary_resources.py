@@ -65,11 +65,7 @@ class Refusing(MemoryApi):
 
 async def settle(api: MemoryApi, raw: Object) -> Outcome:
     """Apply what is planned for a model whose children are those in `api`."""
-    children: dict[str, dict[str, Object]] = {}
-    for path, item in api.objects.items():
-        kind = kinds.BY_NAME[item["kind"]]
-        children.setdefault(kind.name, {})[path.rsplit("/", 1)[1]] = kind.project(item)
-    observed = seen(raw, children=children)
+    observed = seen(raw, children=api.children())
     return await Applier(api, lambda *_: None).apply(observed, planned(observed))
 
 

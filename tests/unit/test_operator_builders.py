@@ -113,16 +113,6 @@ def test_two_models_of_one_claim_share_a_read_only_volume() -> None:
     ("speculative", "expected", "flags"),
     [
         (
-            {"method": "NGram", "numTokens": 4},
-            {
-                "method": "ngram_gpu",
-                "num_speculative_tokens": 4,
-                "prompt_lookup_min": 2,
-                "prompt_lookup_max": 5,
-            },
-            [],
-        ),
-        (
             {
                 "method": "DraftModel",
                 "numTokens": 3,
@@ -185,12 +175,13 @@ def test_two_models_of_one_claim_share_a_read_only_volume() -> None:
             [],
         ),
         (
-            {"method": "DFlash", "numTokens": 7, "draftModel": {"uri": "hf://o/d"}},
+            {"method": "Eagle3", "numTokens": 3, "draftModel": {"uri": "hf://o/d"}, "disableAbove": 8},
             {
-                "method": "dflash",
-                "num_speculative_tokens": 7,
+                "method": "eagle3",
+                "num_speculative_tokens": 3,
                 "model": "o/d",
                 "draft_tensor_parallel_size": 2,
+                "num_speculative_tokens_per_batch_size": [[1, 8, 3], [9, 9, 0]],
             },
             [],
         ),
@@ -221,16 +212,6 @@ def test_with_auto_the_schedule_ends_where_vllm_caps_the_batch_by_its_tokens(arg
     gm = guided_model(speculative={"method": "NGram", "numTokens": "Auto"}, engine__args=args)
     told = json.loads(option(engine(gm), "--speculative-config"))
     assert told["num_speculative_tokens_per_batch_size"][1:] == [[98, 98, 1], [99, 99, 0], [100, 100, 3]]
-
-
-def test_vllms_own_path_is_told_backend_and_whitespace() -> None:
-    guided = {"placement": "Scheduler", "backend": "Guidance", "whitespace": "Compact"}
-    container = engine(guided_model(guidedDecoding=guided))
-    assert json.loads(option(container, "--structured-outputs-config")) == {
-        "backend": "guidance",
-        "disable_any_whitespace": True,
-    }
-    assert "--structured-outputs-config" not in engine(guided_model())["args"]
 
 
 def test_traces_are_only_sent_if_asked_for() -> None:
@@ -435,24 +416,6 @@ def test_local_pod_has_no_path_of_a_clusters_pod() -> None:
     assert (found.model, found.run_dir, found.bind_host) == ("/volumes/models/tiny", "/x/run", "127.0.0.1")
     assert found.telemetry == config.TelemetryConfig(endpoint="http://127.0.0.1:5")
     assert found.ports == LOCAL.ports
-
-
-def test_pod_key_does_not_change_between_releases() -> None:
-    # Another value here restarts every pod of every user at the upgrade of the operator.
-    assert pod_key(guided_model()) == "f790f7982b"
-    rich = guided_model(
-        engine__args=["--seed", "7"],
-        resources={"limits": {"cpu": "0.5"}},
-        speculative={"method": "NGram", "numTokens": 3},
-        telemetry={"endpoint": "http://c:4318"},
-        replicas=7,
-    )
-    assert pod_key(rich) == "e564ec9995"
-    processors = [
-        {"name": "p", "factory": "a.b:C", "params": {"x": [1]}},
-        {"name": "q", "factory": "a.b:D", "enforced": True},
-    ]
-    assert pod_key(guided_model(logitsProcessors=processors)) == "d93dac9879"
 
 
 @pytest.mark.parametrize(

@@ -187,8 +187,3 @@ def test_user_ids(asked: dict[str, Any], platform: int | None, user: int | None,
         group,
     )
     assert context["runAsNonRoot"] is True
-
-
-def test_version_is_no_part_of_a_pod() -> None:
-    one, other = guided_model(), guided_model(engine__version="0.32.0")
-    assert pod_key(one) == pod_key(other)

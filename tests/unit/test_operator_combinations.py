@@ -149,20 +149,6 @@ def test_on_a_cpu_vllm_leaves_out_one_of_both_options_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "refused"),
-    [
-        ({"speculative": HEAD | {"method": "DSpark", "draftSampling": "Greedy"}}, "has no DSpark"),
-        ({"speculative": {"method": "NGram", "numTokens": 3}}, ""),
-        ({"engine__env": V2, "parallelism": {"pipeline": 2, "tensor": 1}}, "with pipeline parallelism"),
-        ({"engine__env": V2}, ""),
-    ],
-)
-def test_what_microbatches_do_not_go_with_is_refused(fields: dict[str, Any], refused: str) -> None:
-    problems = check(guided_model(engine__args=["--ubatch-size=2"], **fields))
-    assert any(refused in each.message for each in problems) is bool(refused)
-
-
-@pytest.mark.parametrize(
     ("engine", "refused"),
     [
         ({"engine__args": ["--max-num-seqs=1"]}, True),

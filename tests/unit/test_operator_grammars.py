@@ -12,7 +12,6 @@ from guided_operator.api import parse
 from guided_operator.builders.grammars import map_name, merge
 from guided_operator.builders.pod import pod_template
 from guided_operator.builders.pod_paths import Site
-from guided_operator.builders.revision_key import pod_key
 from guided_operator.kube import kinds
 from guided_operator.reconcile.conditions.chains import decide
 from guided_operator.reconcile.report import make_status
@@ -75,13 +74,6 @@ class TestMerge:
 
 
 class TestPod:
-    def test_one_more_grammar_restarts_nothing(self) -> None:
-        plain, with_one = guided_model(), guided_model(guidedDecoding__grammars=[grammar("a")])
-        assert pod_key(with_one) == pod_key(plain)
-        site = Site("x:1")
-        templates = [pod_template(gm, site) for gm in (plain, with_one)]
-        assert templates[0] == templates[1]
-
     def test_every_pod_mounts_the_whole_folder_in_the_sidecar(self) -> None:
         spec = pod_template(guided_model("m"), Site("x:1"))["spec"]
         [volume] = [each for each in spec["volumes"] if each["name"] == "grammars"]

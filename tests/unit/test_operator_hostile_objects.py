@@ -30,6 +30,7 @@ from support.waiting import until
 Object = dict[str, Any]
 KEY = Key("ns", "m")
 MIB = 1 << 20
+LONG = '"' + 900_000 * "\\u003c" + '"'  # as Go writes `<`: a line of 5 MiB
 DEPTHS = (150, 1100, 9900)  # below, above and far above what Python parses; the API server takes 10,000
 
 
@@ -63,8 +64,9 @@ async def test_a_child_nested_too_deeply_is_seen_beside_the_others(kind: Kind, d
     async with watched(plane) as seen:
         await until(lambda: set(seen.cache.items(KEY, kind)) == {"a", "bad", "b"})
         plane.tell("DELETED", deep("a", depth, 6))
+        plane.tell("ADDED", text_of(item("large", 7, x="@x"), x=LONG))
         plane.tell("ADDED", text_of(item("c", 8)))
-        await until(lambda: set(seen.cache.items(KEY, kind)) == {"bad", "b", "c"})
+        await until(lambda: set(seen.cache.items(KEY, kind)) == {"bad", "b", "large", "c"})
     assert plane.lists == 1
 
 

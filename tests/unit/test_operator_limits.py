@@ -144,14 +144,6 @@ def test_what_may_be_written_for_factories(monkeypatch: pytest.MonkeyPatch) -> N
             read(text)
 
 
-def test_settings_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GUIDEDMODEL_ALLOWED_IMAGES", "registry.example, docker.io/vllm")
-    monkeypatch.setenv("GUIDEDMODEL_ALLOWED_MODELS", "pvc://")
-    settings = OperatorSettings(namespace="system", plugin_image="guidedmodel:1")
-    assert settings.allowed_images == ("registry.example", "docker.io/vllm")
-    assert settings.allowed_models == ("pvc://",)
-
-
 def test_what_is_not_permitted_gets_no_pods() -> None:
     limits = Limits(images=("registry.example",))
     wanted = plan(seen(), SITE, limits)

@@ -12,6 +12,7 @@ from guided_operator.kube.api_errors import (
     AccessForbidden,
     ApiError,
     ObjectInvalid,
+    ObjectNotFound,
     ServerUnavailable,
     WriteConflict,
     error_of,
@@ -34,11 +35,7 @@ class World:
         self.applier = Applier(self.api, lambda *_: None, lambda: self.now_s)
 
     def observed(self) -> Observed:
-        children: dict[str, dict[str, Object]] = {}
-        for path, item in self.api.objects.items():
-            kind = kinds.BY_NAME[item["kind"]]
-            children.setdefault(kind.name, {})[path.rsplit("/", 1)[1]] = kind.project(item)
-        return seen(children=children)
+        return seen(children=self.api.children())
 
     async def settle(self, observed: Observed | None = None) -> Outcome:
         current = observed or self.observed()
@@ -167,12 +164,29 @@ async def test_refusal_is_a_fault_with_the_servers_words(error: Exception, reaso
     assert str(error) in fault.message
 
 
-def test_what_etcd_does_not_take_is_refused_and_no_fault_of_the_servers() -> None:
-    """Each try of it made other models' workers wait, as in an outage, and status said nothing."""
-    for status, message in ((500, "etcdserver: request is too large"), (413, "Request entity too large")):
-        error = error_of(status, json.dumps({"message": message}).encode())
-        assert isinstance(error, ObjectInvalid)
-        assert str(error) == message
+@pytest.mark.parametrize(
+    ("status", "message", "error"),
+    [
+        (401, "Unauthorized", AccessForbidden),
+        (403, "exceeded quota: no-budgets", AccessForbidden),
+        (404, 'services "m" not found', ObjectNotFound),
+        (409, "the object has been modified", WriteConflict),
+        (413, "Request entity too large", ObjectInvalid),
+        (422, "metadata.uid: Invalid value: field is immutable", WriteConflict),
+        (422, "spec.ports: Required value", ObjectInvalid),
+        (429, "try again", ServerUnavailable),
+        # Each try of it made other models' workers wait, as in an outage, and status said nothing.
+        (500, "etcdserver: request is too large", ObjectInvalid),
+        (500, "failed calling webhook", ServerUnavailable),
+        (503, "no endpoints available", ServerUnavailable),
+    ],
+)
+def test_an_answer_is_an_error_by_what_can_be_done_about_it(
+    status: int, message: str, error: type[ApiError]
+) -> None:
+    found = error_of(status, json.dumps({"message": message}).encode())
+    assert type(found) is error
+    assert str(found) == message
 
 
 @pytest.mark.parametrize(

@@ -63,12 +63,6 @@ def test_new_release_applies_the_stored_template() -> None:
     assert newer.revision == planned(observed).revision
 
 
-def test_replicas_are_no_revision_but_another_field_is() -> None:
-    assert revision_of(model(replicas=5)) == revision_of()
-    assert revision_of(changed(1)) != revision_of()
-    assert planned(seen(model(replicas=5))).desired == 5
-
-
 def test_step_back_gets_the_highest_number_and_the_old_content() -> None:
     observed = applied(seen())
     observed = applied(dataclasses.replace(observed, model=changed(1)))
@@ -157,7 +151,3 @@ def test_restart_token_renders_anew() -> None:
     assert ":2" not in str(plan(observed, newer).children)
     restarted = plan(dataclasses.replace(observed, model=model(rollout={"restartToken": "1"})), newer)
     assert ":2" in str(child(restarted.children, "Deployment")["spec"]["template"])
-
-
-def test_plan_is_a_function_of_its_input() -> None:
-    assert planned(applied(seen())) == planned(applied(seen()))

@@ -7,7 +7,6 @@ import pytest
 from guided_contract import names
 from guided_operator.kube import kinds
 from guided_operator.reconcile.apply import Applier, Outcome
-from guided_operator.reconcile.observe import Observed
 from support.memory_api import MemoryApi
 from support.observed import model, planned, seen
 
@@ -26,21 +25,13 @@ class World:
     async def ask(self, number: int, replicas: int = 3, **rollout: Any) -> Outcome:
         raw = model(replicas=replicas, rollout=rollout)
         raw["spec"]["engine"]["env"] = [{"name": "APP_NUMBER", "value": str(number)}]
-        observed = self._observed(raw)
+        observed = seen(raw, children=self.api.children())
         self.api.writes.clear()
         outcome = await self.applier.apply(observed, planned(observed))
         if PATH in (path for _, path in self.api.writes):
             metadata = self.deployment["metadata"]
             metadata["generation"] = metadata.get("generation", 0) + 1
         return outcome
-
-    def _observed(self, raw: Object) -> Observed:
-        children: dict[str, dict[str, Object]] = {}
-        for path, item in self.api.objects.items():
-            if item["kind"] in kinds.BY_NAME:
-                kind = kinds.BY_NAME[item["kind"]]
-                children.setdefault(kind.name, {})[path.rsplit("/", 1)[1]] = kind.project(item)
-        return seen(raw, children=children)
 
     def controller_says(self, updated: int, replicas: int = 3, ready: int = 3) -> None:
         """Let the Deployment's status say so of what it asks for now."""

@@ -33,19 +33,6 @@ async def test_page_is_fetched() -> None:
     await runner.cleanup()
 
 
-async def test_endless_page_is_cut_off() -> None:
-    async def endless(request: web.Request) -> web.StreamResponse:
-        response = web.StreamResponse()
-        await response.prepare(request)
-        while True:
-            await response.write(b"x" * 65536)
-
-    runner = await serve(endless, "127.78.0.2")
-    with pytest.raises(PageError, match="larger than"):
-        await fetch("127.78.0.2")
-    await runner.cleanup()
-
-
 async def test_silence_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(page_fetch, "TIMEOUT_S", 0.2)
 

@@ -83,6 +83,8 @@ def test_what_is_said_of_pods_is_what_there_is() -> None:
     )
     assert decide(serving())["GuidedDecoding"].message == "there are no pods"
 
+    assert decide(serving())["GuidedDecoding"].message == "there are no pods"
+
 
 def test_unsupported_image_leaves_what_is_said_of_the_pods_that_run() -> None:
     raw = model()

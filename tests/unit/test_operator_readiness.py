@@ -31,21 +31,38 @@ OLD = "0ld0ld0ld0"
 NOW = dt.datetime(2026, 11, 25, 12, tzinfo=dt.UTC)
 
 
-def crashed(code: int) -> ContainerView:
-    return ContainerView("engine", 4, "CrashLoopBackOff", "back-off", code, "Error")
+def container(**state: Any) -> ContainerView:
+    """Return the engine's container as the kubelet tells of it."""
+    metadata = {"name": "a", "namespace": "ns", "uid": "u", "resourceVersion": "1"}
+    told = {"containerStatuses": [{"name": "engine", "restartCount": 1, **state}]}
+    [found] = view({"metadata": metadata, "spec": {}, "status": told}).containers
+    return found
+
+
+def crashed(code: int, why: str = "Error", last_words: str = "") -> ContainerView:
+    ended = {"terminated": {"exitCode": code, "reason": why, "message": last_words}}
+    return container(
+        state={"waiting": {"reason": "CrashLoopBackOff", "message": "back-off"}}, lastState=ended
+    )
 
 
 def waiting(why: str) -> ContainerView:
-    return ContainerView("engine", 0, why, f"because of {why}", None, "")
+    return container(restartCount=0, state={"waiting": {"reason": why, "message": f"because of {why}"}})
 
 
-def ended(code: int, why: str, termination_message: str) -> ContainerView:
-    return ContainerView("engine", 1, "", "", code, why, termination_message)
+STARTING = container(restartCount=0, state={"running": {"startedAt": None}}, started=False)
 
 
-STARTING = ContainerView("engine", 0, "", "", None, "", "", starting=True)
+def lame(*containers: ContainerView, **page: Any) -> Situation:
+    """Return the situation of a model whose only pod is not ready, with these containers and this page."""
+    return serving(pod("a", NEW, ready=False, containers=containers), **page)
 
 
+def died(last_words: str) -> Situation:
+    return lame(crashed(1, "Error", last_words))
+
+
+FAILED_PATCH = wire.Patch(name="detach", state="Failed", reason="no such class")
 READY = [
     pytest.param(serving(pod("a", NEW)), ("True", "PodsReady"), id="as many ready as desired"),
     pytest.param(serving(), ("False", "PodsNotReady"), id="no pod yet"),
@@ -63,80 +80,39 @@ READY = [
     ),
     pytest.param(serving(pod("a", OLD)), ("False", "PodsNotReady"), id="only the old revision is ready"),
     pytest.param(
-        serving(pod("a", NEW, ready=False, containers=(crashed(139),))),
-        ("False", "ContainerCrashed"),
-        id="crash",
-    ),
-    pytest.param(
-        serving(pod("a", NEW, ready=False, containers=(waiting("ImagePullBackOff"),))),
-        ("False", "ImagePullFailed"),
-        id="image",
-    ),
-    pytest.param(
         serving(pod("a", NEW, ready=False, phase="Pending", unschedulable="no GPU left")),
         ("False", "Unschedulable"),
         id="unschedulable",
     ),
-    pytest.param(
-        serving(pod("a", NEW, ready=False, containers=(ended(137, "OOMKilled", ""),))),
-        ("False", "OutOfMemory"),
-        id="out of memory",
-    ),
-    pytest.param(
-        serving(
-            pod("a", NEW, ready=False, containers=(ended(1, "Error", "torch.OutOfMemoryError: CUDA out of"),))
-        ),
-        ("False", "OutOfMemory"),
-        id="out of the GPU's memory",
-    ),
-    pytest.param(
-        serving(
-            pod("a", NEW, ready=False, containers=(ended(1, "Error", "GatedRepoError: 401 Client Error"),))
-        ),
-        ("False", "ModelDownloadFailed"),
-        id="model download",
-    ),
-    pytest.param(
-        serving(
-            pod(
-                "a",
-                NEW,
-                ready=False,
-                containers=(ended(1, "Error", "the engine did not start: ValueError: no backend"),),
-            )
-        ),
-        ("False", "RefusedAtStart"),
-        id="a setting that vLLM refuses",
-    ),
-    pytest.param(
-        serving(pod("a", NEW, ready=False, containers=(STARTING,)), ready=False, reason="PluginInactive"),
-        ("False", "EngineStarting"),
-        id="engine is starting",
-    ),
-    pytest.param(
-        serving(pod("a", NEW, ready=False, containers=(waiting("ContainerCreating"),))),
-        ("False", "ContainerCreating"),
-        id="volumes are mounted",
-    ),
-    pytest.param(
-        serving(pod("a", NEW, ready=False), ready=False, reason="GrammarsPending", message="1 of 2"),
-        ("False", "GrammarsPending"),
-        id="grammar compile",
-    ),
-    pytest.param(
-        serving(pod("a", NEW, ready=False), ready=False, reason="PluginInactive", unsupported="vLLM 0.1"),
-        ("False", "PluginIncompatible"),
-        id="plugin incompatible",
-    ),
-    pytest.param(
-        serving(
-            pod("a", NEW, ready=False, containers=(STARTING,)),
-            ready=False,
-            reason="PluginInactive",
-            patches=[wire.Patch(name="detach", state="Failed", reason="no such class")],
-        ),
-        ("False", "PluginIncompatible"),
-        id="change to vLLM failed",
+    *(
+        pytest.param(found, ("False", reason), id=why)
+        for why, reason, found in (
+            ("crash", "ContainerCrashed", lame(crashed(139))),
+            ("image", "ImagePullFailed", lame(waiting("ImagePullBackOff"))),
+            ("no Secret", "CreateContainerConfigError", lame(waiting("CreateContainerConfigError"))),
+            ("out of memory", "OutOfMemory", lame(crashed(137, "OOMKilled"))),
+            ("out of the GPU's memory", "OutOfMemory", died("torch.OutOfMemoryError: CUDA out of")),
+            ("model download", "ModelDownloadFailed", died("GatedRepoError: 401 Client Error")),
+            ("a setting of vLLM", "RefusedAtStart", died("the engine did not start: ValueError: x")),
+            ("engine is starting", "EngineStarting", lame(STARTING, ready=False, reason="PluginInactive")),
+            ("volumes are mounted", "ContainerCreating", lame(waiting("ContainerCreating"))),
+            (
+                "grammar compile",
+                "GrammarsPending",
+                lame(ready=False, reason="GrammarsPending", message="1 of 2"),
+            ),
+            ("probe", "ProbeFailed", lame(ready=False, reason="ProbeFailed", message="HTTP 500")),
+            (
+                "plugin incompatible",
+                "PluginIncompatible",
+                lame(ready=False, reason="PluginInactive", unsupported="vLLM 0.1"),
+            ),
+            (
+                "change to vLLM failed",
+                "PluginIncompatible",
+                lame(STARTING, ready=False, reason="PluginInactive", patches=[FAILED_PATCH]),
+            ),
+        )
     ),
     pytest.param(
         serving(pod("a", OLD), raw=model(rollout={"paused": True})), ("False", "Paused"), id="paused"
@@ -172,33 +148,18 @@ def test_write_of_this_pass_counts_before_what_was_seen() -> None:
 
 
 def test_exit_code_and_image_message_reach_the_user() -> None:
-    found = serving(pod("a", NEW, ready=False, containers=(crashed(139),)))
-    assert "exit code 139" in decide(found)["Ready"].message
-    found = serving(pod("a", NEW, ready=False, containers=(waiting("ErrImagePull"),)))
-    assert "because of ErrImagePull" in decide(found)["Ready"].message
+    assert "exit code 139" in decide(lame(crashed(139)))["Ready"].message
+    assert "because of ErrImagePull" in decide(lame(waiting("ErrImagePull")))["Ready"].message
 
 
 def test_the_termination_message_reaches_the_user() -> None:
     log = (
         "INFO loading\nTraceback (most recent call last):\n  raise ValueError\nValueError: an error of ours\n"
     )
-    status_ = {
-        "name": "engine",
-        "restartCount": 1,
-        "state": {"running": {"startedAt": None}},
-        "started": False,
-        "lastState": {"terminated": {"exitCode": 1, "reason": "Error", "message": log}},
-    }
-    [container] = view(
-        {
-            "metadata": {"name": "a", "namespace": "ns", "uid": "u", "resourceVersion": "1"},
-            "spec": {},
-            "status": {"containerStatuses": [status_]},
-        }
-    ).containers
-    assert container.starting
-    message = decide(serving(pod("a", NEW, ready=False, containers=(container,))))["Ready"].message
-    assert message == (
+    ended = {"terminated": {"exitCode": 1, "reason": "Error", "message": log}}
+    again = container(state={"running": {"startedAt": None}}, started=False, lastState=ended)
+    assert again.starting
+    assert decide(lame(again))["Ready"].message == (
         "pod a: container engine ended with exit code 1 and was restarted 1 times; "
         "last output: raise ValueError / ValueError: an error of ours"
     )

@@ -1,16 +1,12 @@
 """What falls back, as whoever writes a resource hears of it."""
 
 import dataclasses
-import itertools
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 import yaml
 
-from guided_contract.combinations.row import METHODS, Facts
-from guided_contract.combinations.table import that_hold
 from guided_contract.status import PodStatus
 from guided_operator.api.combinations import facts_of, remarks
 from guided_operator.cli.command_line import main
@@ -76,29 +72,6 @@ def test_what_only_one_of_two_model_runners_does_is_told_of_it(
 ) -> None:
     gm = guided_model(engine__accelerator={"resource": "amd.com/gpu"}, **BEHIND, **fields)
     assert [each.split(": ")[1] for each in remarks(facts_of(gm.spec)) if "spec." in each] == told
-
-
-def test_a_condition_has_room_for_all_that_is_told() -> None:
-    """Of whatever may start, where much is asked for at once."""
-    free: dict[str, Any] = {
-        "method": METHODS,
-        "device": ("CPU", "CUDA", "Other"),
-        "runner": ("", "V1", "V2"),
-        "scheduling": ("", "Async"),
-        **dict.fromkeys(("staged", "replicated", "by_batch", "by_load", "block"), (False, True)),
-        **dict.fromkeys(("adaptive", "on_ranks", "dbo"), (False, True)),
-        **dict.fromkeys(("split", "lora", "probabilistic"), (True,)),
-    }
-    longest = 0
-    for values in itertools.product(*free.values()):
-        facts = Facts(**dict(zip(free, values, strict=True)))
-        known = [
-            msgspec.structs.replace(facts, runner=each)
-            for each in (facts.runner or "V1", facts.runner or "V2")
-        ]
-        if not all(any(that_hold(each, "operator refuses")) for each in known):
-            longest = max(longest, len("; ".join(remarks(facts))))
-    assert 400 < longest <= 1024
 
 
 @pytest.mark.parametrize(

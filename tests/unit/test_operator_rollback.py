@@ -127,15 +127,6 @@ def test_a_spec_that_cannot_run_does_not_keep_from_rolling_back() -> None:
     assert (made.revision, made.asked, made.replicas) == (revision_of(), pod_key(parse(refused)), 3)
 
 
-def test_pods_are_the_revisions_and_replicas_are_the_specs() -> None:
-    old = with_image("registry.test/vllm:own", replicas=1)
-    made = rolled_back(edited(old, model(replicas=4)), old)
-    [deployment] = [each for each in made.children if each["kind"] == "Deployment"]
-    [engine] = deployment["spec"]["template"]["spec"]["containers"]
-    assert engine["image"] == "registry.test/vllm:own"
-    assert deployment["spec"]["replicas"] == made.replicas == 4
-
-
 @settings(max_examples=30)
 @given(MODELS, MODELS)
 def test_what_is_checked_is_what_pods_are_made_from_and_what_stands_around_them(

