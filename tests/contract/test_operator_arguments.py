@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from guided_engine.cpus import Cpus
 from guided_engine.launcher.command import plan
-from guided_operator.api import GuidedModel, ManifestError, load, parse
+from guided_operator.api import GuidedModel, ManifestError, parse
 from guided_operator.api.speculative import Speculative
 from guided_operator.builders.configuration import pod_config
 from guided_operator.builders.pod import pod_template
@@ -20,7 +20,7 @@ from guided_operator.builders.pod_paths import Site
 from guided_operator.policy.arguments import REPOSITORIES, WITH_REPOSITORIES, repositories
 from guided_operator.policy.reserved_options import REFUSED, refusal
 from guided_operator.policy.spec_checks import check
-from support.manifests import changed, guided_model, minimal
+from support.manifests import changed, guided_model, load, minimal
 
 # What vLLM and torch warn of when imported is theirs.
 pytestmark = pytest.mark.filterwarnings("ignore")

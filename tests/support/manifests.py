@@ -7,6 +7,7 @@ from typing import Any
 import yaml
 
 from guided_operator.api import GuidedModel, parse
+from guided_operator.api.manifest import documents
 from guided_operator.builders.children import after_pods, before_pods, config_map
 from guided_operator.builders.configuration import config_file
 from guided_operator.builders.grammars import map_name, merge
@@ -26,6 +27,12 @@ def minimal(name: str = "tiny") -> dict[str, Any]:
         "metadata": {"name": name, "namespace": "default"},
         "spec": {"model": {"uri": "pvc://models/tiny"}, "engine": {"image": "vllm/vllm-openai:v0.32.0"}},
     }
+
+
+def load(text: str) -> GuidedModel:
+    """Read a manifest of one GuidedModel."""
+    [manifest] = documents(text)
+    return parse(manifest)
 
 
 def changed(manifest: dict[str, Any], **fields: Any) -> dict[str, Any]:

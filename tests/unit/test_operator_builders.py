@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from guided_contract import config
-from guided_operator.api import GuidedModel, load, words
+from guided_operator.api import GuidedModel, words
 from guided_operator.builders.children import url
 from guided_operator.builders.configuration import config_file
 from guided_operator.builders.objects import selector
 from guided_operator.builders.pod import pod_template
 from guided_operator.builders.pod_paths import Site
 from guided_operator.builders.revision_key import pod_key
-from support.manifests import children_of, guided_model
+from support.manifests import children_of, guided_model, load
 
 SITE = Site("guidedmodel:1")
 LOCAL = Site(

@@ -69,38 +69,6 @@ def _line(node: yaml.Node) -> str:
     return f"line {node.start_mark.line + 1}"
 
 
-class Manifest(NamedTuple):
-    """A file's GuidedModel, and beside it the ConfigMaps of its namespace: their data by name."""
-
-    model: GuidedModel
-    config_maps: dict[str, dict[str, str]]
-
-
-def load(text: str) -> GuidedModel:
-    """Read one GuidedModel from YAML (or JSON); see `read`."""
-    return read(text).model
-
-
-def read(text: str) -> Manifest:
-    """Read one GuidedModel from YAML (or JSON), and the ConfigMaps that stand beside it.
-
-    Raises
-    ------
-    ManifestError
-        The text is no YAML, holds not exactly one document besides ConfigMaps, or that is no valid
-        GuidedModel.
-    """
-    found = documents(text)
-    config_maps = [each for each in found if is_config_map(each)]
-    models = [each for each in found if not is_config_map(each)]
-    if len(models) != 1 or not isinstance(models[0], Mapping):
-        raise ManifestError([Problem("manifest", f"must be one GuidedModel, holds {len(models)} documents")])
-    model = parse(models[0])
-    here = {"", model.namespace}
-    named = (config_map(each) for each in config_maps)
-    return Manifest(model, {each.name: each.data for each in named if each.namespace in here})
-
-
 def documents(text: str) -> list[Any]:
     """Return what stands in a text of YAML (or JSON), empty documents aside.
 
