@@ -14,13 +14,13 @@ import grammar_corpus
 import pytest
 
 from guided_contract.choices import BOUND
-from guided_contract.errors import GuidedError
+from guided_contract.errors import ErrorCode, GuidedError
 from guided_contract.wire import Backend
 from guided_grammar.backend import Compiled as CompiledGrammar
 from guided_grammar.backend import Threads
 from guided_grammar.matching import Matcher, SpentError
 from guided_grammar.registry import Backends
-from guided_sidecar.grammar.compile import library_texts, proof, vocabulary
+from guided_sidecar.grammar.compile import library_texts, proof, proof_walk, vocabulary
 from guided_sidecar.grammar.compile.compilation import Compiler
 from guided_sidecar.grammar.compile.vocabulary import Vocabulary
 from guided_sidecar.grammar.worker_messages import Compiled, Done, Job
@@ -143,6 +143,16 @@ def accept_times(matcher: Any, tokens: Iterable[int]) -> list[float]:
         if not accepted or times[-1] > 1:  # which fails; the next ones take minutes
             break
     return times
+
+
+def test_an_ambiguous_grammar_is_refused_by_a_slow_cpu_too(
+    monkeypatch: pytest.MonkeyPatch, compiler: Compiler
+) -> None:
+    monkeypatch.setattr(proof_walk, "_REPEATS_BUDGET_S", 0)  # as if the first repeat had used it up
+    kind, spec = grammars.AMBIGUOUS["ebnf"]
+
+    with pytest.raises(GuidedError, match=ErrorCode.GRAMMAR_SLOW):
+        run(compiler, spec, kind=kind, backends=["xgrammar"])
 
 
 @pytest.mark.parametrize("fills", [0, 2])

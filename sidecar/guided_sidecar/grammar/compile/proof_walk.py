@@ -187,9 +187,11 @@ class Walk:
         step, where = self._last
         self._fill(self._replay(step))
         allowed = self._choice.among(self._mask[0], self._chooser)
-        for token in dict.fromkeys([self.tokens[step], *itertools.islice(allowed, _OTHERS)]):
+        own = self.tokens[step]
+        for token in dict.fromkeys([own, *itertools.islice(allowed, _OTHERS)]):
             fault = self._repeat(self._replay(step), token, step, where)
-            if fault is not None or time.thread_time() > until_s:
+            # The walk's own may end the text: another one is repeated, however slow the CPU is.
+            if fault is not None or (token != own and time.thread_time() > until_s):
                 return fault
         return None
 
