@@ -6,6 +6,8 @@ SHELL := /bin/bash
 VENV := .venv
 PY := $(VENV)/bin/python
 export PYTHONPATH := $(CURDIR)/tools
+# Images of Python forbid byte code: each process of vLLM would compile its 2,000 modules anew.
+unexport PYTHONDONTWRITEBYTECODE
 SETUP := $(VENV)/.dev
 comma := ,
 
