@@ -47,6 +47,7 @@ def test_what_is_violated_is_named(schema: Any, text: str, path: str) -> None:
         ({"type": "integer"}, "1e3"),
         ({"pattern": r"^\D$"}, '"\\u0660"'),
         ({"pattern": r"^\w$"}, '"\\u00e9"'),
+        ({"pattern": r"^\s$"}, '"\\ufeff"'),
         ({"pattern": r"^\p{L}$"}, '"1"'),
         ({"pattern": "[[a]"}, '"b"'),
         ({"minimum": 1}, "9" * 5000),
