@@ -130,7 +130,7 @@ def test_a_trigger_that_would_force_nothing_is_refused(  # noqa: PLR0913, PLR091
     if path is None:
         tag_words.check(tag)
         return
-    with pytest.raises(GuidedError, match="is not supported beside") as refused:
+    with pytest.raises(GuidedError, match="is not supported together with") as refused:
         tag_words.check(tag)
     assert refused.value.path == path
 

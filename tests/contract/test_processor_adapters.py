@@ -157,7 +157,7 @@ def config(name: str, **params: Any) -> LogitsProcessorConfig:
         ("Neither", "no ProcessorFactory"),
         ("of_one", "no function of"),
         ("a_number", "no function of"),
-        ("Absent", "is not there: support.adapted has no Absent"),
+        ("Absent", "does not exist: support.adapted has no Absent"),
     ],
 )
 def test_what_cannot_run_is_refused_with_what_to_do(name: str, words: str) -> None:

@@ -25,14 +25,14 @@ SPANS: Final = (
     SpanEntry(
         tracing.RECONCILE,
         "none",
-        "one pass over a GuidedModel",
+        "one reconciliation of a GuidedModel",
         sorted((tracing.MODEL_NAME, tracing.MODEL_NAMESPACE, tracing.QUEUE_WAIT)),
     ),
     SpanEntry(
         "observe", tracing.RECONCILE, "reading the model, its grammars' ConfigMaps, its sidecars' pages"
     ),
-    SpanEntry("plan", tracing.RECONCILE, "deciding what there should be"),
-    SpanEntry("apply", tracing.RECONCILE, "writing the children that differ"),
+    SpanEntry("plan", tracing.RECONCILE, "computing the children"),
+    SpanEntry("apply", tracing.RECONCILE, "writing children that differ"),
     SpanEntry("report", tracing.RECONCILE, "writing status and events that differ"),
 )
 
@@ -52,7 +52,6 @@ class MetricEntry(NamedTuple):
     """A metric family, under the name that queries use."""
 
     name: str
-    kind: str
     labels: Sequence[str]
     counts: str
 
@@ -63,7 +62,7 @@ def families() -> list[MetricEntry]:
     for family in metrics().registry.collect():
         name = f"{family.name}_total" if family.type == "counter" else family.name
         labels = dict.fromkeys(label for sample in family.samples for label in sample.labels if label != "le")
-        made.append(MetricEntry(name, family.type, tuple(labels), family.documentation))
+        made.append(MetricEntry(name, tuple(labels), family.documentation))
     return sorted(made)
 
 
@@ -81,11 +80,11 @@ def tables() -> str:
     parts = (
         *_table(("span", "parent", "covers", "attributes"), spans),
         "",
-        f"A failed pass has status ERROR and `{tracing.ERROR_TYPE}`, the reason of the metrics. Resource:",
+        f"A failed one has status ERROR and `{tracing.ERROR_TYPE}`, the reason of the metrics. Resource:",
         f"`service.name` `{tracing.SERVICE}`, `service.instance.id`, `k8s.pod.name`.",
         "",
         *(
-            f"- `{one.name}`, {_typed(one)}: {one.counts}"
+            f"- `{one.name}`{_labels(one)}: {one.counts}"
             for one in families()
             if not one.name.startswith(_OF_THE_CLIENT)
         ),
@@ -94,8 +93,8 @@ def tables() -> str:
     return "\n".join(parts) + "\n"
 
 
-def _typed(entry: MetricEntry) -> str:
-    return f"{entry.kind} by {_listed(entry.labels)}" if entry.labels else entry.kind
+def _labels(entry: MetricEntry) -> str:
+    return f" ({_listed(entry.labels)})" if entry.labels else ""
 
 
 def _listed(names: Iterable[str]) -> str:

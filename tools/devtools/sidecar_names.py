@@ -80,7 +80,6 @@ class MetricEntry(NamedTuple):
     """A metric family, by the name that a query uses."""
 
     name: str
-    kind: str
     labels: Sequence[str]
     covers: str
 
@@ -124,7 +123,7 @@ def spans() -> tuple[SpanEntry, ...]:
         SpanEntry(
             c.GRAMMAR_PROOF,
             c.GRAMMAR_COMPILE,
-            "the proof of what one library compiled",
+            "the proof of a compiled grammar",
             sorted((c.GRAMMAR_BACKEND, c.GRAMMAR_KEY, c.GRAMMAR_KIND)),
         ),
         SpanEntry(
@@ -166,7 +165,7 @@ def metrics() -> tuple[MetricEntry, ...]:
     for family in emitted.registry.collect():
         labels = {label for sample in family.samples for label in sample.labels} - {"le"}
         suffix = "_total" if family.type == "counter" else ""
-        entries.append(MetricEntry(family.name + suffix, family.type, sorted(labels), family.documentation))
+        entries.append(MetricEntry(family.name + suffix, sorted(labels), family.documentation))
     return tuple(sorted(entries))
 
 
@@ -184,7 +183,7 @@ def tables() -> str:
         ),
         "",
         *_table(
-            ("event", "of", "tells that", "attributes"),
+            ("event", "of", "means", "attributes"),
             (
                 (f"`{entry.name}`", f"`{entry.span}`", entry.tells, _quoted(entry.attributes))
                 for entry in events()
@@ -197,7 +196,9 @@ def tables() -> str:
         "and `OTEL_RESOURCE_ATTRIBUTES`, which wins.",
         f"Schema: {c.SCHEMA_URL}.",
         "",
-        *(f"- `{entry.name}`, {_typed(entry)}: {entry.covers}" for entry in metrics()),
+        "Metrics are counters (`_total`), histograms (`_seconds`) and gauges; labels in brackets.",
+        "",
+        *(f"- `{entry.name}`{_labels(entry)}: {entry.covers}" for entry in metrics()),
     )
     return "\n".join(parts) + "\n"
 
@@ -207,8 +208,8 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
         yield f"| {' | '.join(row)} |"
 
 
-def _typed(entry: MetricEntry) -> str:
-    return f"{entry.kind} by {_quoted(entry.labels)}" if entry.labels else entry.kind
+def _labels(entry: MetricEntry) -> str:
+    return f" ({_quoted(entry.labels)})" if entry.labels else ""
 
 
 def _quoted(names: Iterable[str]) -> str:

@@ -105,10 +105,10 @@ class Refusals:
         if not any(words in said for words in _EMPTY):
             return fault(path, reason, ErrorCode.GRAMMAR_UNSUPPORTED)
         if "$defs" in made.schema:  # of an empty one, llguidance refuses whatever refers to it
-            reason = "no value meets the schema, or a part that it refers to"
+            reason = "no value satisfies the schema, or a schema that it references"
             return fault(path, reason, ErrorCode.GRAMMAR_UNSUPPORTED)
         if self._is_refused(backend, "json", json.dumps(made.schema)):  # and not only with objects closed
-            return fault(path, "no value meets the schema", ErrorCode.GRAMMAR_DEAD_END)
+            return fault(path, "no value satisfies the schema", ErrorCode.GRAMMAR_DEAD_END)
         return fault(path, PARTLY, ErrorCode.GRAMMAR_UNSUPPORTED)
 
     def _is_read_by_others(self, backend: Backend) -> bool:

@@ -198,7 +198,7 @@ class Writer:
             draw = itertools.combinations  # in the enum's order
             self.narrow(at)
         if _are_many(math.comb(len(values), size) for size in sizes):
-            raise unsupported(at, f"items have {len(values)} values, and too many arrays hold each once")
+            raise unsupported(at, f"too many different arrays of {len(values)} unique values are possible")
         arrays = [list(chosen) for size in sizes for chosen in draw(values, size)]
         self._arrays += len(arrays)
         if self._arrays > _MOST_ARRAYS_TOGETHER:

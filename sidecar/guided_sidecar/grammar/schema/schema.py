@@ -80,7 +80,7 @@ def _reason(error: Any) -> str:
     if keyword == "items" and isinstance(error.instance, list):
         return f"{value} is an array: write prefixItems, or name an older draft in $schema"
     if keyword in _EXCLUSIVE and isinstance(error.instance, bool):
-        meant = "write the bound itself, alone" if error.instance else "leave it out"
-        return f"{value} is of draft 4, which $schema does not name: {meant}"
+        meant = "write the number instead" if error.instance else "remove it"
+        return f"{value} is a keyword of draft 4, which $schema does not name: {meant}"
     said: str = error.message
     return said.replace(repr(error.instance), value)

@@ -98,7 +98,7 @@ def _unenforced(part: dict[str, Any], path: JsonPath) -> Iterator[GuidedError]:
     for key, beside in (("any_order", {"required"}), ("excludes", {"format", "pattern"})):
         found = sorted(beside & set().union(*parts)) if parts and part.get(key) else []
         if found:
-            reason = f"it is not supported beside {found[0]}"
+            reason = f"it is not supported together with {found[0]}"
             yield faults.fault(str(JsonPath(path, key)), reason, ErrorCode.GRAMMAR_UNSUPPORTED)
 
 
@@ -118,5 +118,5 @@ def _untriggered(part: dict[str, Any], path: JsonPath, ends: Sequence[Any]) -> I
         }
     for where, longer in found.items():
         if shared := next((text for text in others if text.startswith(longer)), None):
-            reason = f"it is not supported beside {shared!r:.60}, which begins with the same text"
+            reason = f"it is not supported together with {shared!r:.60}, which begins with the same text"
             yield faults.fault(where, reason, ErrorCode.GRAMMAR_UNSUPPORTED)
