@@ -12,7 +12,7 @@ COMBINATIONS_FILE: Final = Path("docs", "compatibility.md")
 _HEAD: Final = """\
 # Supported combinations
 
-Made by `python -m devtools.api_reference`; do not edit. An entry applies if all of its parts, separated by `;`, hold.
+Made by `python -m devtools.api_reference`; do not edit. An entry applies if all of its parts hold.
 V1 and V2 are vLLM's model runners: V2 is the default on CUDA, and on a CPU with Triton. Select one with
 `VLLM_USE_V2_MODEL_RUNNER` in `engine.env`: `"1"` is V2, `"0"` V1.
 
