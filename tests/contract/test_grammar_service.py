@@ -81,7 +81,7 @@ async def test_a_prepared_grammar_costs_no_second_compile_or_load(api: Api, rank
     [
         ('{"properties": {"a": {"type": "strng"}}}', "invalid", "$.properties.a.type", "is not a JSON type"),
         ('{"items": ' * 21 + "true" + "}" * 21, "too_large", None, "21 levels deep; the limit is 20"),
-        ('{"not": {"format": "email"}}', "unsupported", "$.not", "`not` with this schema is not supported"),
+        ('{"not": {"format": "email"}}', "unsupported", "$.not", "`not` is supported only as `not: {}`"),
     ],
 )
 async def test_a_refusal_says_which_keyword_and_why(

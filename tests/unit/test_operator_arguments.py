@@ -145,7 +145,7 @@ def test_all_other_variables_are_free(name: str, value: str) -> None:
         ({"engine__args": ["evil/model"]}, "spec.engine.args[0]: must be an option"),
         (
             {"engine__args": ["--no-async-scheduling"], "speculative": DRAFT},
-            "spec.engine.args[0]: with speculative set, use speculative.asyncScheduling",
+            "spec.engine.args[0]: is set by speculative.asyncScheduling",
         ),
         (
             {"engine__env": [{"name": "NCCL_NET_PLUGIN", "value": "/mnt/x/evil.so"}]},

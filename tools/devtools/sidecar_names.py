@@ -191,7 +191,7 @@ def tables() -> str:
         ),
         "",
         f"A failed span has status ERROR and `{c.ERROR_TYPE}`: an error code, `{c.CANCELLED}`, or an HTTP",
-        "status: 499 (the client has gone), or one from 500.",
+        "status: 499 (the client disconnected), or one from 500.",
         f"Resource: {_quoted(described)},",
         "and `OTEL_RESOURCE_ATTRIBUTES`, which wins.",
         f"Schema: {c.SCHEMA_URL}.",

@@ -93,7 +93,7 @@ class Refusals:
             broken = patterns.broken(grammar.value)
             if broken is None or self._is_read_by_others(backend):
                 return GuidedError(ErrorCode.GRAMMAR_UNSUPPORTED, reason)
-            return GuidedError(ErrorCode.GRAMMAR_INVALID, f"the regex is broken: {broken}")
+            return GuidedError(ErrorCode.GRAMMAR_INVALID, f"the regex is not valid: {broken}")
         is_limit = any(word in said for word in _LIMIT)
         code = ErrorCode.GRAMMAR_UNSUPPORTED if is_limit else ErrorCode.GRAMMAR_INVALID
         if grammar.kind == "structural_tag":

@@ -39,7 +39,7 @@ _PLAIN: Final = tuple(
         (r"Failed to generate regex for integer range:.*", "no integer is within its bounds"),
         (r"lexer error: too many expressions constructed", "it has too many repetitions"),
         (r"Unable to determine if regex is empty: .*", "its patterns and lengths are too large together"),
-        (r"too many digits: \d+", "a number in it has too many digits"),
+        (r"too many digits: \d+", "too many digits"),
         (r"regex parse error: .*\^ error: ", ""),
         (r"(?:Parser Error: )?(?:Current row has \d+ items|Too many items).*", MANY),
         (

@@ -93,7 +93,9 @@ def _count(said: Schema, written: Schema, path: JsonPath) -> None:
     if least > len(names):
         is_open = written.get("additionalProperties", True) is not False or "patternProperties" in written
         if least > len(names) + 1 and is_open:
-            raise unsupported(at, "it is not supported where additional properties are allowed")
+            raise unsupported(
+                at, "not supported with additional properties: set additionalProperties to false"
+            )
         written["minProperties"] = least
     if "maxProperties" in said:
         written["maxProperties"] = said["maxProperties"]

@@ -75,8 +75,8 @@ def _reason(error: Any) -> str:
     """Say what a metaschema has against a value."""
     value, keyword = shown(error.instance), error.path[-1] if error.path else ""
     if error.validator in ("anyOf", "enum") and keyword == "type":
-        names = "array, boolean, integer, null, number, object, string"
-        return f"{value} is not a JSON type; those are {names}"
+        names = "array, boolean, integer, null, number, object or string"
+        return f"{value} is not a JSON type; use {names}"
     if keyword == "items" and isinstance(error.instance, list):
         return f"{value} is an array: write prefixItems, or name an older draft in $schema"
     if keyword in _EXCLUSIVE and isinstance(error.instance, bool):
