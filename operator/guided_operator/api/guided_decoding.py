@@ -92,8 +92,8 @@ class GuidedDecoding(ApiModel):
     request_options: Annotated[list[RequestOption], Field(max_length=3), AfterValidator(_distinct)] = Field(
         default=list(get_args(RequestOption)), json_schema_extra={"x-kubernetes-list-type": "set"}
     )
-    """Settings that a request may override in vllm_xargs. A request that overrides another one gets a 400. An
-    empty list allows none. Default: all three."""
+    """Settings that a request may override in vllm_xargs. A request that overrides another setting gets a
+    400. An empty list allows none. Default: all three."""
     proof: Literal["Always", "Never"] = "Always"
     """Whether random walks check each compiled grammar before its first answer for dead ends, slow masks and
     text that the schema does not allow. This takes some milliseconds per new grammar. Default: Always."""

@@ -59,7 +59,7 @@ class Model(ModelSource):
     """Key of a Secret that holds a Hugging Face token. Allowed only if the model, the draft model or an
     adapter has an hf:// URI. Pods read a changed token when they restart. Default: none."""
     trust_remote_code: bool = False
-    """Whether to run Python code from the model's repository, which gets all rights of the engine. Default:
+    """Whether to run Python code from the model's repository, with all rights of the engine. Default:
     false."""
 
 
