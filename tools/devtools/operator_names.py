@@ -52,6 +52,7 @@ class MetricEntry(NamedTuple):
     """A metric family, under the name that queries use."""
 
     name: str
+    kind: str
     labels: Sequence[str]
     counts: str
 
@@ -62,7 +63,7 @@ def families() -> list[MetricEntry]:
     for family in metrics().registry.collect():
         name = f"{family.name}_total" if family.type == "counter" else family.name
         labels = dict.fromkeys(label for sample in family.samples for label in sample.labels if label != "le")
-        made.append(MetricEntry(name, tuple(labels), family.documentation))
+        made.append(MetricEntry(name, family.type, tuple(labels), family.documentation))
     return sorted(made)
 
 

@@ -80,6 +80,7 @@ class MetricEntry(NamedTuple):
     """A metric family, by the name that a query uses."""
 
     name: str
+    kind: str
     labels: Sequence[str]
     covers: str
 
@@ -165,7 +166,7 @@ def metrics() -> tuple[MetricEntry, ...]:
     for family in emitted.registry.collect():
         labels = {label for sample in family.samples for label in sample.labels} - {"le"}
         suffix = "_total" if family.type == "counter" else ""
-        entries.append(MetricEntry(family.name + suffix, sorted(labels), family.documentation))
+        entries.append(MetricEntry(family.name + suffix, family.type, sorted(labels), family.documentation))
     return tuple(sorted(entries))
 
 

@@ -14,9 +14,9 @@ class Resources(ApiModel):
     """Compute resources of a container, as in a pod."""
 
     requests: Amounts = Field(default={})
-    """Amounts that the scheduler reserves. Defaults depend on the container."""
+    """Amounts that the scheduler reserves. Default: depends on the container."""
     limits: Amounts = Field(default={})
-    """Amounts that the container may not exceed. Defaults depend on the container."""
+    """Amounts that the container may not exceed. Default: depends on the container."""
 
 
 class Sidecar(ApiModel):
