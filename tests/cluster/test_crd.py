@@ -228,7 +228,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "argument with a tab": ({"engine__args": ["--seed\t=1"]}, "spec.engine.args[0]"),
     "argument with a line break": ({"engine__args": ["--seed=7\n--model=x"]}, "spec.engine.args[0]"),
     "line break behind an option": ({"engine__args": ["--seed=7", "--model\n"]}, "spec.engine.args[1]"),
-    "token for nobody": ({"model__authSecretKeyRef": KEY}, "comes from the Hugging Face hub"),
+    "token for nobody": ({"model__authSecretKeyRef": KEY}, "has an hf:// URI"),
     "key of a Secret without its name": (
         {"engine__apiKeySecretKeyRef": {"key": "k"}},
         "apiKeySecretKeyRef.name",
