@@ -197,9 +197,10 @@ def test_whose_processors_name_too_many_tokens_together_is_told_which_and_what_t
     [said] = [record.getMessage() for record in caplog.records]
     assert "request r ends at its token 0: from-0, from-60: " in said
     assert (
-        "120 ids in a row (from-0: 60, from-60: 60); all processors of a sequence have 100 together" in said
+        "120 ids in a row (from-0: 60, from-60: 60); all processors of a sequence may have 100 together"
+        in said
     )
-    assert "choose fewer" in said
+    assert "select fewer processors" in said
 
 
 def test_what_was_made_before_a_factory_raises_is_released() -> None:

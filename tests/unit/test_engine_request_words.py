@@ -101,7 +101,7 @@ def test_a_renamed_or_misspelt_word_is_refused(route: str, word: str, value: Any
         ),
         (CHAT, {"extra_body": {"vllm_xargs": {"guided_grammar": "card"}}}, "response_format: {"),
         (RESPONSES, {"extra_body": {"text": {"format": {"type": "json_object"}}}}, 'text: {"format"'),
-        (CHAT, {"extra_body": {"tools": [STRICT]}}, "tools, at the top of the body"),
+        (CHAT, {"extra_body": {"tools": [STRICT]}}, "tools, at the top level of the body"),
         # What would hold the format, with it in other words, which vLLM's classes let pass.
         (RESPONSES, {"text": FORMAT}, 'text: {"format"'),
         (RESPONSES, {"text": {"structured_outputs": {"regex": "a"}}}, 'text: {"format"'),

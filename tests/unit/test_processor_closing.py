@@ -54,7 +54,7 @@ def test_it_begins_at_once_where_max_tokens_are_fewer() -> None:
 
 
 def test_without_the_text_of_tokens_the_engine_does_not_start() -> None:
-    with pytest.raises(FactoryError, match="text of the model's tokens is not known"):
+    with pytest.raises(FactoryError, match="text of the model's tokens is unknown"):
         Harness(Closing)
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from guided_sidecar.grammar.compile.instance_check import Judge
+from guided_sidecar.grammar.compile.judge import Judge
 
 DRAFT_7 = "http://json-schema.org/draft-07/schema#"
 
