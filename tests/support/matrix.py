@@ -1,7 +1,7 @@
 """The engine matrix: which engines are compared, and what they are asked.
 
-Reference: upstream's sync, unspeculated output of the same backend, tensor parallelism and model runner,
-whitespace flexible, float32, temperature 0. A rank-guided engine serves both backends, so it answers for two.
+Reference: upstream's sync, unspeculated output of the same backend, whitespace flexible, float32,
+temperature 0. A rank-guided engine serves both backends, so it answers for two.
 """
 
 import itertools
@@ -189,7 +189,6 @@ def rank_job(cell: Cell, folder: Path) -> Job:
         answer=str(folder / "answer.json"),
         model=model,
         speculation=speculation(cell.speculation, cell.num_drafts),
-        ranks=cell.ranks,
         arguments={
             "tokenizer": tokenizer,
             "tensor_parallel_size": cell.tensor_parallel,
