@@ -151,15 +151,13 @@ FULL = [
     Cell("V1", 1, "eagle3", is_async=True),
     Cell("V1", 1, "eagle3-probabilistic", is_async=True),
 ]
-# Each tensor parallelism, runner and scheduling, V2 seldom: Triton interprets it here for minutes.
-# Two ranks without drafts are what tests/e2e asks, V1 with drafts and async scheduling what tests/property
-# does, hundreds of requests. Then one engine of each method that drafts from the model's hidden states.
+# Each tensor parallelism, runner and scheduling, V2 seldom: Triton interprets it here for minutes. Each method
+# that drafts from text or from the model's hidden states; what drafts nothing is what tests/e2e asks.
 FEW = [
     Cell("V2", 2, "draft", is_async=True),
     Cell("V1", 1, "draft", is_async=False),
-    Cell("V1", 1, "none", is_async=True),
     Cell("V2", 1, "eagle3", is_async=True),
-    Cell("V1", 1, "mtp", is_async=False),
+    Cell("V1", 1, "mtp", is_async=True),
 ]
 
 

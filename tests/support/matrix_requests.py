@@ -173,7 +173,6 @@ def settings() -> list[Request]:
             words.spec,
             {"stop_token_ids": [token(" light"), token(" stone")]},
         ),
-        (words.prompt(TOPICS[2]), words.kind, words.spec, {"min_tokens": 9}),
         (card.prompt(TOPICS[1]), card.kind, card.spec, {"min_tokens": 12}),
         (words.prompt(TOPICS[3]), words.kind, words.spec, {"presence_penalty": 1.5}),
         (
@@ -182,8 +181,6 @@ def settings() -> list[Request]:
             words.spec,
             {"frequency_penalty": 1.0, "repetition_penalty": 1.3},
         ),
-        (person.prompt(TOPICS[3]), person.kind, person.spec, {"repetition_penalty": 1.2}),
-        (person.prompt(TOPICS[4]), person.kind, person.spec, {"logprobs": 2}),
         (card.prompt(TOPICS[2]), card.kind, card.spec, {"logprobs": 2, "prompt_logprobs": 1}),
         (
             person.prompt(TOPICS[5]),

@@ -39,17 +39,10 @@ _ANNOTATIONS: Final = {
     "description": "a $ref to nothing",
     "default": {"type": 1},
     "examples": [{"not": {}}],
-    "example": {"required": ["a"]},
     "nullable": True,
-    "deprecated": True,
-    "readOnly": True,
     "x-order": 1,
     "$comment": "enum",
     "discriminator": {"propertyName": "kind"},
-    "contentMediaType": "application/json",
-    "contentEncoding": "base64",
-    "xml": {"name": "a"},
-    "externalDocs": {},
 }
 _OF_TYPE: Final[dict[str, tuple[str, ...]]] = {
     "string": ("minLength", "maxLength", "pattern", "format"),
@@ -110,35 +103,14 @@ class Drawing:
         if self._chance.random() < 0.2 and isinstance(definitions[keys[0]], dict):
             definitions[keys[0]][anchor] = "here" if anchor == "$anchor" else "#here"
             self._targets.append("#here")
-        others = self._of_the_same_names(keys[0], escaped[0], definitions)
         drawn = self._object(self._chance.choice([2, 3]))
         if self.draft != 2020 or self._chance.random() < 0.3:
             drawn = {"$schema": DRAFTS[self.draft], **drawn}
-        return {**drawn, self._definitions: definitions, **others}
+        return {**drawn, self._definitions: definitions}
 
     def small(self) -> Schema:
         """Return a schema without definitions."""
         return {"$schema": DRAFTS[self.draft], **self._object(2)}
-
-    def _of_the_same_names(self, key: str, escaped: str, definitions: Schema) -> Schema:
-        """Return what stands beside the definitions, or add to them, that has one of their names."""
-        way = self._chance.random()
-        if way < 0.15:
-            address = {"id" if self.draft == 4 else "$id": "http://schemas.test/inner"}
-            inner = {
-                "allOf": [{"$ref": f"#/{self._definitions}/{escaped}"}],
-                self._definitions: {key: self._any(1)},
-            }
-            definitions["inner"] = {**address, **inner}
-            self._targets += [
-                f"#/{self._definitions}/inner",
-                f"http://schemas.test/inner#/{self._definitions}/{escaped}",
-            ]
-        elif way < 0.3:
-            other = "definitions" if self._definitions == "$defs" else "$defs"
-            self._targets.append(f"#/{other}/{escaped}")
-            return {other: {key: self._any(1)}}
-        return {}
 
     def _any(self, depth: int, kind: str | None = None) -> Any:
         """Return a schema, most often one that values of the type `kind` can meet."""
