@@ -41,7 +41,7 @@ SPECULATING = [cell for cell in CELLS if cell.speculates]
 FLAT = [cell for cell in SPECULATING if cell.pipeline_parallel == 1]
 OF_A_DRAFT_MODEL = [cell for cell in FLAT if (cell.runner, cell.speculation) == ("V2", "draft")]
 COMPARED = [cell for cell in SPECULATING if cell.sync != cell and cell.sync in CELLS]
-FEWEST_COMPARED = 12
+FEWEST_COMPARED = 20
 MANY = 1000  # digests, of some thousand tokens that the guided requests of a cell have
 PAGE = Path(__file__).with_name("matrix.md")
 
