@@ -151,8 +151,8 @@ FULL = [
     Cell("V1", 1, "eagle3", is_async=True),
     Cell("V1", 1, "eagle3-probabilistic", is_async=True),
 ]
-# Each tensor parallelism, runner and scheduling, V2 seldom: Triton interprets it here for minutes. Each method
-# that drafts from text or from the model's hidden states; what drafts nothing is what tests/e2e asks.
+# Each tensor parallelism, runner and scheduling, V2 seldom: Triton interprets it here for minutes. A draft
+# model, and each method that drafts from hidden states; what drafts nothing is what tests/e2e asks.
 FEW = [
     Cell("V2", 2, "draft", is_async=True),
     Cell("V1", 1, "draft", is_async=False),
