@@ -45,7 +45,7 @@ def hurry(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def pod(hurry: Path) -> Iterator[Pod]:
     lingers = {
         "name": LINGERS,
-        "factory": "support.planted:Lingers",
+        "factory": "support.failing:Lingers",
         "params": {"step_s": STEP_S, "until": str(hurry)},
         "applyByDefault": False,
     }

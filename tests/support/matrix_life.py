@@ -12,13 +12,13 @@ Doomed = tuple[Request, int]
 
 
 def aborts(
-    llm: Any, live: list[Request], doomed: list[Doomed], tickets: Mapping[str, wire.Ticket]
+    llm: Any, live: list[Request], tickets: Mapping[str, wire.Ticket]
 ) -> tuple[list[Answer], list[Answer]]:
-    """Return what `live` gave, streamed, and what each of them gave again under the name of a doomed one.
+    """Return what `live` gave, streamed, and what each of them gave again under the name of an aborted one.
 
     All are added at once, more than there is room for; a name is used again right after its abort.
     """
-    engine = llm.llm_engine
+    engine, doomed = llm.llm_engine, doom(live)
     for index, request in enumerate(live):
         add(engine, f"live-{index}", request, tickets)
     for index, (request, _) in enumerate(doomed):

@@ -31,7 +31,6 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     answer: str
     model: str
     speculation: dict[str, Any] = {}
-    ranks: int = 1
     arguments: dict[str, Any] = {}
     on_gpu: bool = False
     adapter: str | None = None

@@ -62,13 +62,11 @@ def choices(tokens: list[int]) -> list[list[int]]:
     return [part[: part.index(-2)] if -2 in part else part for part in parts]
 
 
-def corpus() -> list[Request]:
-    """Two topics of every task; what a token limit or a grammar without end cuts off; reasoning."""
-    topics = (TOPICS[0], TOPICS[5])
-    requests = [Request(task.prompt(t), task.kind, task.spec, 56) for task in TASKS for t in topics]
+def corpus(topic: str = TOPICS[0]) -> list[Request]:
+    """Return every task; what a token limit or a grammar without end cuts off; reasoning."""
     strange = "Say anything you like\n"
     return [
-        *requests,
+        *(Request(task.prompt(topic), task.kind, task.spec, 56) for task in TASKS),
         Request(strange, "regex", r"(foo|bar|baz){2,12}-[0-9]{3,20}", 40),
         Request(strange, "regex", r"[a-z ]+", 7),
         Request(strange, "json", '{"type": "array", "items": {"type": "string", "maxLength": 8}}', 24),
@@ -76,13 +74,17 @@ def corpus() -> list[Request]:
     ]
 
 
+def unguided() -> Request:
+    """Return what the corpus asks without a grammar."""
+    [found] = (request for request in corpus() if request.kind == "none")
+    return found
+
+
 def asked(backend: Backend, *, speculates: bool, adapter: bool = False) -> list[Request]:
-    """Return what upstream and we are asked alike; sampling parameters with one backend alone."""
-    if adapter:
-        return corpus() + adapted()
+    """Return what upstream and we are asked alike: each backend another topic, one all settings, too."""
     if backend == "guidance":
-        return corpus()
-    return corpus() + settings() + ([] if speculates else unspeculated())
+        return corpus(TOPICS[5]) + (adapted() if adapter else [])
+    return corpus() + (adapted() if adapter else settings() + ([] if speculates else unspeculated()))
 
 
 # What is chosen of processors, each as a request writes it: those that ship, and two of which one is dense.
@@ -171,7 +173,6 @@ def settings() -> list[Request]:
             words.spec,
             {"stop_token_ids": [token(" light"), token(" stone")]},
         ),
-        (words.prompt(TOPICS[2]), words.kind, words.spec, {"min_tokens": 9}),
         (card.prompt(TOPICS[1]), card.kind, card.spec, {"min_tokens": 12}),
         (words.prompt(TOPICS[3]), words.kind, words.spec, {"presence_penalty": 1.5}),
         (
@@ -180,8 +181,6 @@ def settings() -> list[Request]:
             words.spec,
             {"frequency_penalty": 1.0, "repetition_penalty": 1.3},
         ),
-        (person.prompt(TOPICS[3]), person.kind, person.spec, {"repetition_penalty": 1.2}),
-        (person.prompt(TOPICS[4]), person.kind, person.spec, {"logprobs": 2}),
         (card.prompt(TOPICS[2]), card.kind, card.spec, {"logprobs": 2, "prompt_logprobs": 1}),
         (
             person.prompt(TOPICS[5]),

@@ -3,9 +3,7 @@
 A processor is the user's code on every rank, so it can do to one rank what a broken machine would.
 """
 
-import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, Final
 
 import torch
@@ -14,7 +12,6 @@ from guided_engine.processors.interface import (
     Context,
     DenseFactory,
     Params,
-    ProcessorFactory,
     SequenceInfo,
     SequenceProcessor,
 )
@@ -65,34 +62,6 @@ class Planted(DenseFactory[PlantedParams]):
 
     def apply(self, logits: Any, _rows: Sequence[str]) -> None:
         logits.copy_(torch.where(logits.isinf(), logits, -logits))
-
-
-class LingersParams(Params):
-    step_s: float
-    until: str
-
-
-class Lingers(ProcessorFactory[LingersParams]):
-    """Makes each step of its sequences take `step_s` longer, until the file `until` is there."""
-
-    Params = LingersParams
-
-    def create(self, sequence: SequenceInfo[LingersParams]) -> SequenceProcessor | None:
-        return _Lingering(sequence.params.step_s, Path(sequence.params.until))
-
-
-class _Lingering(SequenceProcessor):
-    def __init__(self, step_s: float, until: Path) -> None:
-        self._step_s = step_s
-        self._until = until
-
-    def accept(self, tokens: Sequence[int]) -> None:
-        pass
-
-    def prepare(self, ahead: Sequence[int]) -> list[None]:
-        if not self._until.exists():
-            time.sleep(self._step_s)
-        return [None] * (1 + len(ahead))
 
 
 class _State(SequenceProcessor):

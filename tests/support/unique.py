@@ -1,24 +1,16 @@
 """A tokenizer's words, and what ranks make of schemas whose items differ."""
 
-import json
 import random
-from typing import Any, Final, Self
+from typing import Any, Final
 
 import numpy as np
-from devtools import tinymodel
 
-from guided_contract.config import PodConfig
-from guided_contract.wire import Backend, Kind, Load
-from guided_engine.ranks.loaded_grammars import LoadedGrammars
+from guided_contract.wire import Backend, Kind
 from guided_grammar.matching import Matcher
-from guided_grammar.registry import Backends
-from guided_sidecar.grammar.compile import vocabulary
-from guided_sidecar.grammar.compile.compiler import Compiler
-from guided_sidecar.grammar.worker_messages import Done, Job
-from support import tokenizers
+from guided_sidecar.grammar.worker_messages import Done
+from support import worker_and_rank
 
-KEY: Final = "0" * 64
-EOS: Final = 1  # of both tokenizers
+EOS: Final = worker_and_rank.EOS
 
 
 def obj(**properties: Any) -> dict[str, Any]:
@@ -26,48 +18,16 @@ def obj(**properties: Any) -> dict[str, Any]:
     return {"type": "object", "properties": properties, "required": list(properties)}
 
 
-class Words:
-    """One tokenizer, and what ranks have of a schema."""
+class Words(worker_and_rank.WorkerAndRank):
+    """One tokenizer, and what ranks have of a schema; not proven, which would measure the machine."""
 
-    def __init__(self, known: vocabulary.Vocabulary) -> None:
-        self.tokens: list[bytes] = known.tokens
-        self._backends = Backends(known)
-        self._compiler = Compiler(self._backends, known)
+    def compiled(self, kind: Kind, grammar: Any, backend: Backend) -> Done:  # type: ignore[override]
+        """Compile a grammar for one library."""
+        return super().compiled(kind, grammar, backend, is_proven=False)
 
-    def compiled(self, kind: Kind, grammar: Any, backend: Backend) -> Done:
-        """Compile a grammar for one library; not proven, which would measure how busy the machine is."""
-        job = Job(
-            key=KEY,
-            kind=kind,
-            spec=json.dumps(grammar),
-            backends=[backend],
-            is_proven=False,
-            timeout_s=60,
-            memory_bytes=1 << 40,
-        )
-        return self._compiler.run(job)
-
-    def matcher(self, grammar: Any, backend: Backend, kind: Kind = "json") -> Matcher:
+    def matcher(self, grammar: Any, backend: Backend, kind: Kind = "json") -> Matcher:  # type: ignore[override]
         """Return a rank's matcher of a schema, or of a grammar of another kind."""
-        done = self.compiled(kind, grammar, backend)
-        ranks = LoadedGrammars(self._backends)
-        load = Load(
-            key=KEY,
-            backend=backend,
-            spec=done.spec,
-            positions=done.positions,
-        )
-        assert not ranks.load(load).error
-        return ranks.matcher(KEY, [EOS])
-
-    @classmethod
-    def of(cls, tokenizer: str) -> Self:
-        """Return those of the tiny model, or of the awkward tokenizer."""
-        if tokenizer == "awkward":
-            return cls(tokenizers.vocabulary())
-        model = str(tinymodel.models() / "tiny")
-        pod = PodConfig(name="t", model=model, tokenizer=model, served_name="t", run_dir="/nowhere")
-        return cls(vocabulary.load(pod))
+        return super().matchers(kind, grammar, backend, is_proven=False)()
 
 
 def mask(matcher: Matcher, tokens: list[bytes]) -> Any:

@@ -93,7 +93,11 @@ RAN: Final = (
     Ran("LoRA; DraftModel; V1", _FIELDS),
     Ran("`disableAbove`; V2; NGram or DraftModel or Eagle3 or MTP", f"{_MATRIX} V2-tp1-draft-async"),
     Ran("`disableAbove`; V1; on a CPU; NGram or DraftModel or Eagle3 or MTP", _FIELDS),
-    Ran("`numTokens: Auto`; V2; DraftModel or Eagle3", "tests/engine/test_drafts_by_load.py"),
+    Ran(
+        "`numTokens: Auto`; V2; DraftModel or Eagle3",
+        "tests/contract/test_drafts_by_load.py",
+        "vLLM's scheduler alone",
+    ),
     Ran("batch-sharded sampling; tensor parallelism; V2", f"{_MATRIX} V2-tp2-draft-async-sharded"),
 )
 

@@ -61,7 +61,7 @@ class Open(BaseModel):
 
 class Aliased(BaseModel):
     from_: str = Field(alias="from")
-    unit_price: Decimal = Field(alias="unit-price")
+    unit_price: float = Field(alias="unit-price")
 
 
 class Line(BaseModel):
@@ -205,7 +205,7 @@ TYPES: Final[dict[str, Type]] = {
     "confloat(gt=0, lt=1)": Type(Annotated[float, Field(gt=0, lt=1)], ["0.5"]),
     "confloat(multiple_of=0.5)": Type(Annotated[float, Field(multiple_of=0.5)], ["1.5", "2"]),
     "FiniteFloat": Type(pydantic.FiniteFloat, ["1.5"], "a number that a float holds"),
-    "Decimal": Type(Decimal, ["1.5", '"1.50"']),
+    "Decimal": Type(Decimal, ["1.5", '"1.50"'], "a text is a number"),
     "condecimal(max_digits=6, decimal_places=2)": Type(
         Annotated[Decimal, Field(max_digits=6, decimal_places=2)], ["1.5", '"1234.50"'], "how many digits"
     ),

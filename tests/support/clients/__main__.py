@@ -3,7 +3,6 @@
 import importlib
 import json
 import sys
-import time
 import traceback
 import warnings
 from collections.abc import Callable, Sequence
@@ -46,13 +45,11 @@ def main() -> None:
 
 def told(case: Case, call: Callable[[str], Sequence[Any]], url: str) -> dict[str, Any]:
     """Return what one call gave: `values`, or what its exception shows a developer."""
-    start = time.monotonic()
     line: dict[str, Any] = {"library": case.library, "call": case.call}
     try:
         line["values"] = TypeAdapter(Any).dump_python(call(url), mode="json")
     except Exception as error:  # noqa: BLE001 - the test says which may come
         line["error"] = shown(error)
-    line["seconds"] = round(time.monotonic() - start, 2)
     return line
 
 

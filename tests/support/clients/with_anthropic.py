@@ -36,8 +36,8 @@ def _stream(url: str) -> Sequence[Any]:
     return [message.parsed_output]
 
 
-def _any(url: str, shape: Any = Card) -> Sequence[Any]:
-    tools = [_tool("card", shape.model_json_schema())]
+def _any(url: str) -> Sequence[Any]:
+    tools = [_tool("everyday", Everyday.model_json_schema())]
     answer = _client(url).messages.create(tools=tools, tool_choice={"type": "any"}, **_ASKED)
     return [block.input for block in answer.content if block.type == "tool_use"]
 
@@ -60,8 +60,7 @@ def _broken(url: str) -> Sequence[Any]:
 CALLS: Final = {
     "messages.parse": _parse,
     "messages.stream, output_format": _stream,
-    "a tool, everyday types": lambda url: _any(url, Everyday),
-    "a tool, tool_choice any": _any,
+    "a tool, everyday types": _any,
     "a strict tool by its name, stream": _named,
     "a broken schema": _broken,
 }

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from langchain_openai import ChatOpenAI
 
-from support.clients.cases import MAX_TOKENS, PROMPT, Card, Cat, Dog, Everyday, Home, Order
+from support.clients.cases import MAX_TOKENS, PROMPT, Cat, Dog, Everyday, Home, Order
 
 
 def _model(url: str, **fields: Any) -> ChatOpenAI:
@@ -13,8 +13,8 @@ def _model(url: str, **fields: Any) -> ChatOpenAI:
     return ChatOpenAI(**asked, temperature=0, max_tokens=MAX_TOKENS, **fields)
 
 
-def _structured(url: str, shape: Any, method: Any, **fields: Any) -> Sequence[Any]:
-    return [_model(url).with_structured_output(shape, method=method, **fields).invoke(PROMPT)]
+def _structured(url: str, shape: Any, method: Any) -> Sequence[Any]:
+    return [_model(url).with_structured_output(shape, method=method).invoke(PROMPT)]
 
 
 def _stream(url: str) -> Sequence[Any]:
@@ -34,11 +34,7 @@ def _tools(url: str) -> Sequence[Any]:
 
 
 CALLS: Final = {
-    "function_calling": lambda url: _structured(url, Card, "function_calling"),
     "function_calling, everyday types": lambda url: _structured(url, Everyday, "function_calling"),
-    "json_schema, everyday types": lambda url: _structured(url, Everyday, "json_schema"),
-    "function_calling, strict": lambda url: _structured(url, Order, "function_calling", strict=True),
-    "json_schema": lambda url: _structured(url, Card, "json_schema"),
     "json_schema, stream": _stream,
     "json_schema by Responses": _responses,
     # Which asks for any object, whatever the shape.

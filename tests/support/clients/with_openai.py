@@ -1,6 +1,5 @@
 """openai: chat completions and Responses."""
 
-import asyncio
 import json
 from collections.abc import Sequence
 from typing import Any, Final
@@ -59,18 +58,6 @@ def _parse(url: str, shape: Any = Card, **fields: Any) -> list[Any]:
     return [choice.message.parsed for choice in answer.choices]
 
 
-def _at_once(url: str) -> Sequence[Any]:
-    async def ask() -> Sequence[Any]:
-        async with openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as asked:
-            parse = asked.chat.completions.parse
-            answers = await asyncio.gather(
-                *(parse(response_format=Order, **_CHAT | {"temperature": 0.3, "seed": n}) for n in range(4))
-            )
-            return [answer.choices[0].message.parsed for answer in answers]
-
-    return asyncio.run(ask())
-
-
 def _stream(url: str) -> Sequence[Any]:
     with client(url).chat.completions.stream(response_format=Order, **_CHAT) as stream:
         pieces = [event.delta for event in stream if event.type == "content.delta"]
@@ -92,7 +79,7 @@ def _tools(url: str, tools: Sequence[Any], choice: Any) -> Sequence[Any]:
     return called(answer.choices[0].message)
 
 
-def _function_tool(url: str, shape: Any = Home) -> Sequence[Any]:
+def _function_tool(url: str, shape: Any) -> Sequence[Any]:
     tools = [openai.pydantic_function_tool(shape)]
     answer = client(url).chat.completions.parse(tools=tools, tool_choice="required", **_CHAT)
     return [call.function.parsed_arguments for call in answer.choices[0].message.tool_calls or ()]
@@ -108,8 +95,8 @@ def _function_tool_stream(url: str) -> Sequence[Any]:
     return [call.function.parsed_arguments for call in calls]
 
 
-def _responses(url: str, shape: Any = Card) -> Sequence[Any]:
-    return [client(url).responses.parse(text_format=shape, **_RESPONSES).output_parsed]
+def _responses(url: str) -> Sequence[Any]:
+    return [client(url).responses.parse(text_format=Everyday, **_RESPONSES).output_parsed]
 
 
 def _responses_stream(url: str) -> Sequence[Any]:
@@ -137,34 +124,24 @@ def _broken(url: str, **fields: Any) -> Sequence[Any]:
     return [*client(url).chat.completions.create(response_format=_BROKEN, **_CHAT | fields)]
 
 
-_CARD: Final = tool("card", Card.model_json_schema())
 _PETS: Final = [tool(kind.__name__.lower(), kind.model_json_schema()) for kind in (Cat, Dog)]
-_EVERYDAY: Final = tool("everyday", Everyday.model_json_schema())
-_ORDER: Final = tool("order", Order.model_json_schema())
 _NAMED: Final = {"type": "function", "function": {"name": "order"}}
+_CARD_OR_ORDER: Final = [tool(kind.__name__.lower(), kind.model_json_schema()) for kind in (Card, Order)]
+_UNENFORCED: Final = tool("ids", UNENFORCED, strict=True)
 CALLS: Final = {
-    "chat.completions.parse": _parse,
     "chat.completions.parse, n=2": lambda url: _parse(url, n=2, temperature=0.7, seed=1),
-    "chat.completions.parse, four at once": _at_once,
+    "chat.completions.parse, everyday types": lambda url: _parse(url, Everyday),
     "chat.completions.parse, too few tokens": lambda url: _parse(url, max_tokens=3),
     "chat.completions.stream": _stream,
     "response_format json_object": _json_object,
-    "a tool, tool_choice required": lambda url: _tools(url, [_CARD], "required"),
-    "a tool by its name": lambda url: _tools(url, [_CARD, _ORDER], _NAMED),
+    "a tool by its name": lambda url: _tools(url, _CARD_OR_ORDER, _NAMED),
     "two tools, tool_choice required": lambda url: _tools(url, _PETS, "required"),
-    "chat.completions.parse, everyday types": lambda url: _parse(url, Everyday),
-    "a tool, everyday types": lambda url: _tools(url, [_EVERYDAY], "required"),
     "pydantic_function_tool (strict), everyday types": lambda url: _function_tool(url, Everyday),
-    "pydantic_function_tool (strict)": _function_tool,
     "pydantic_function_tool (strict), stream": _function_tool_stream,
     "a broken schema": _broken,
     "a broken schema, stream": lambda url: _broken(url, stream=True),
-    "a broken tool": lambda url: _tools(url, [tool("broken", BROKEN, strict=True)], "required"),
-    "a tool that is not enforced": lambda url: _tools(
-        url, [tool("ids", UNENFORCED, strict=True)], "required"
-    ),
-    "responses.parse": _responses,
-    "responses.parse, everyday types": lambda url: _responses(url, Everyday),
+    "a tool that is not enforced": lambda url: _tools(url, [_UNENFORCED], "required"),
+    "responses.parse, everyday types": _responses,
     "responses.stream": _responses_stream,
     "responses.parse, a strict tool": _responses_tool,
     "responses, a broken schema": _broken_responses,

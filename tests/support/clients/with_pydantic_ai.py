@@ -8,7 +8,7 @@ from pydantic_ai import Agent, NativeOutput
 from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
 from pydantic_ai.providers.openai import OpenAIProvider
 
-from support.clients.cases import MAX_TOKENS, PROMPT, Card, Cat, Dog, Everyday, Home, Order
+from support.clients.cases import MAX_TOKENS, PROMPT, Card, Cat, Dog, Everyday, Home
 
 _SETTINGS: Final[Any] = {"temperature": 0, "max_tokens": MAX_TOKENS}
 
@@ -37,11 +37,8 @@ def _stream(url: str) -> Sequence[Any]:
 
 
 CALLS: Final = {
-    "output_type (a tool)": lambda url: _run(url, Card),
     "output_type (a tool), everyday types": lambda url: _run(url, Everyday),
-    "NativeOutput, everyday types": lambda url: _run(url, NativeOutput(Everyday)),
     "a union (two tools)": lambda url: _run(url, [Cat, Dog]),
-    "NativeOutput": lambda url: _run(url, NativeOutput(Order)),
     "NativeOutput, run_stream": _stream,
     "NativeOutput by Responses": lambda url: _run(url, NativeOutput(Home), OpenAIResponsesModel),
 }

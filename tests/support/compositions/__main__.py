@@ -2,65 +2,166 @@
 
 SECONDS=60     for how long
 SEED=0         of the first schema; the next has the next number
-DOCUMENTS=     a folder of others' archives (of `npm pack`, wheels) or JSON files: all of their schemas
-               instead of drawn ones, and a line for each that no library serves
 
 Each schema is compiled by our path for each library alone, without a proof, since nothing may rest on that.
 Random texts are walked through its rank's matchers, from nothing and from beginnings of drawn values; drawn
 values and those near to a text, spelt in many ways, are offered to it. An invalid text that is finished is
-a failure, and so is a text that one library takes of a schema and the other does not. Ends with 1 then.
+a failure, and so is a refusal for want of a value where there is one. Ends with 1 then.
 """
 
-import functools
 import itertools
+import json
+import multiprocessing
 import os
 import random
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
+from typing import Any, Final
 
-from support.compositions import documents
-from support.compositions.attempt import Attempt, Finding, Outcome
-from support.compositions.children import outcome
-from support.compositions.libraries import Compilers
-from support.compositions.shrinking import shrunk
+from guided_contract.errors import GuidedError
+from support.compositions import schemas, told_apart, values
+from support.compositions.judge import Judge, UnknownError
+from support.compositions.libraries import LIBRARIES, Compilers, DeadEndError, Grammar
+
+_LIMIT_S: Final = 10.0  # what takes longer is counted, not judged
+_WALKS: Final = 8
+_VALUES: Final = 30
+_SMALL: Final = 60  # of those that told_apart lists
+_NEAR: Final = 6  # values near to each text that was taken
+_LOOKED_AT: Final = [json.dumps(one, ensure_ascii=False) for one in told_apart.values()]
+_REFUSALS: Final = ("grammar_dead_end", "grammar_invalid", "grammar_too_large", "grammar_unsupported")
 
 
 def main() -> int:
     """Fuzz for a while, print what is found, and return 1 where something is."""
     seed = int(os.environ.get("SEED") or 0)
-    folder = os.environ.get("DOCUMENTS")
+    until = time.monotonic() + float(os.environ.get("SECONDS_EACH") or 60)
     counts: Counter[str] = Counter()
-    findings: list[Finding] = []
-    number = seed - 1
-    attempt = Attempt(Compilers())
-    for number, work in _drawn(attempt, seed) if folder is None else _of_others(attempt, Path(folder), seed):
-        found = outcome(work)
-        counts.update(found.counts)
-        if folder and not found.counts["served"]:
-            _say(f"fuzz-schemas: {number} is not served: {found.refusals or dict(found.counts)}")
-        for finding in found.findings:
-            smaller = outcome(lambda finding=finding: shrunk(attempt, finding), limit_s=60)
-            findings.append(smaller if isinstance(smaller, Finding) else finding)
-            _say(findings[-1].shown(number))
+    findings = 0
+    tried = Tried(Compilers())
+    context = multiprocessing.get_context("fork")
+    child = context.Pool(1, _take, (tried,))  # which may crash or hang
+    for number in itertools.count(seed):
+        if time.monotonic() >= until:
+            break
+        try:
+            counted, found = child.apply_async(_of, (number,)).get(_LIMIT_S)
+        except multiprocessing.TimeoutError:
+            child.terminate()
+            child = context.Pool(1, _take, (tried,))
+            counted, found = Counter(["too slow to be looked at"]), []
+        counts.update(counted)
+        findings += len(found)
+        for finding in found:
+            _say(f"fuzz-schemas: SEED={number}: {finding}")
+    child.terminate()
     _say(f"fuzz-schemas: {dict(sorted(counts.items()))}")
-    _say(f"fuzz-schemas: seeds {seed} to {number}, and {len(findings)} findings")
+    _say(f"fuzz-schemas: seeds {seed} to {number}, and {findings} findings")
     return 1 if findings else 0
 
 
-def _drawn(attempt: Attempt, seed: int) -> Iterator[tuple[int, Callable[[], Outcome]]]:
-    until = time.monotonic() + float(os.environ.get("SECONDS_EACH") or 60)
-    for number in itertools.count(seed):
-        if time.monotonic() >= until:
+class Tried:
+    """Tries schemas, and says what is wrong with what comes of them."""
+
+    def __init__(self, compilers: Compilers) -> None:
+        self._compilers = compilers
+
+    def of(self, number: int) -> tuple[Counter[str], list[str]]:
+        """Draw the schema of a number, and try it; return counts and what is wrong."""
+        chance = random.Random(f"compositions {number}")
+        schema = told_apart.schema(chance) if number % 2 else schemas.schema(chance)
+        judge = Judge(schema)
+        counts: Counter[str] = Counter()
+        wrong: list[str] = []
+        for backend in LIBRARIES:
+            try:
+                grammar = self._compilers.compiled(schema, backend)
+            except GuidedError as error:
+                counts[f"refused by {backend}: {error.code.value}"] += 1
+                if error.code not in _REFUSALS:
+                    raise
+                if error.code == "grammar_dead_end" and (text := _valid(judge)) is not None:
+                    wrong.append(
+                        f"{backend} calls it a dead end, and {text!r} is valid\n  {json.dumps(schema)}"
+                    )
+                continue
+            counts[f"served by {backend}"] += 1
+            texts = [text for text in _walked(grammar, chance, counts) if text is not None]
+            offered = [*texts, *_offered(chance, texts, schema), *chance.sample(_LOOKED_AT, _SMALL)]
+            for text in filter(grammar.accepts, offered):
+                counts["texts taken"] += 1
+                try:
+                    fault = judge.fault(text)
+                except UnknownError:
+                    continue
+                if fault is not None:
+                    wrong.append(f"{backend} takes {text!r}: {fault}\n  {json.dumps(schema)}")
+                    break
+        return counts, wrong
+
+
+_tried: Tried
+
+
+def _take(tried: Tried) -> None:
+    global _tried  # noqa: PLW0603 - the child's own
+    _tried = tried
+
+
+def _of(number: int) -> tuple[Counter[str], list[str]]:
+    return _tried.of(number)
+
+
+def _walked(grammar: Grammar, chance: random.Random, counts: Counter[str]) -> Iterator[str | None]:
+    for walk in range(_WALKS):
+        start = values.spelt(chance, values.value(chance, 2, values.NAMES[:6])) if walk % 2 else ""
+        try:
+            yield grammar.walked(chance, start)
+        except DeadEndError:
+            counts["dead ends"] += 1
             return
-        yield number, functools.partial(attempt.of, number)
 
 
-def _of_others(attempt: Attempt, folder: Path, seed: int) -> Iterator[tuple[int, Callable[[], Outcome]]]:
-    for number, schema in list(enumerate(documents.drawn(folder)))[seed:]:
-        yield number, functools.partial(attempt.tried, schema, random.Random(f"compositions {number}"))
+def _valid(judge: Judge) -> str | None:
+    """Return a text that meets a schema; None: no value that is looked at does."""
+    for text in _LOOKED_AT:
+        try:
+            if judge.fault(text) is None:
+                return text
+        except UnknownError:
+            continue
+    return None
+
+
+def _offered(chance: random.Random, texts: list[str], schema: Any) -> Iterator[str]:
+    """Yield texts of drawn values, and of those near to what was generated."""
+    names = sorted(_names(schema)) or ["a"]
+    for _ in range(_VALUES):
+        yield values.spelt(chance, values.value(chance, 3, names))
+    for text in texts:
+        try:
+            value = json.loads(text)
+        except ValueError:
+            continue
+        yield values.spelt(chance, value)
+        for _ in range(_NEAR):
+            yield values.spelt(chance, values.near(chance, value, names))
+
+
+def _names(schema: Any) -> set[str]:
+    """Return the names of properties in a schema."""
+    found: set[str] = set()
+    stack = [schema]
+    while stack:
+        part = stack.pop()
+        if isinstance(part, dict):
+            found.update(part.get("properties", ()) if isinstance(part.get("properties"), dict) else ())
+            stack += part.values()
+        elif isinstance(part, list):
+            stack += part
+    return found
 
 
 def _say(line: str) -> None:

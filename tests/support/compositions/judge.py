@@ -9,13 +9,13 @@ import decimal
 import functools
 import ipaddress
 import json
-import re
 from collections.abc import Callable, Iterator
 from decimal import Decimal
 from typing import Any, Final
 
 import jsonschema
 import referencing
+import regex as re  # which knows properties of characters, as JavaScript does and Python's re does not
 
 _DATE: Final = r"\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])"
 _TIME: Final = r"([01]\d|2[0-3]):[0-5]\d:([0-5]\d|60)(\.\d+)?([zZ]|[+-]([01]\d|2[0-3]):?[0-5]\d)"
@@ -63,7 +63,8 @@ class Judge:
                 raise UnknownError from error
             return f"no JSON: {error}"
         try:
-            error = next(self._validator.iter_errors(value), None)
+            with decimal.localcontext(prec=1000):  # for the remainders of long numbers
+                error = next(self._validator.iter_errors(value), None)
         except (KeyboardInterrupt, SystemExit):
             raise
         except BaseException as failure:  # a reference in a circle (a panic of rpds'), a regex of others

@@ -58,8 +58,7 @@ class Vocabulary:
 class Grammar:
     """A schema as one library has it on a rank."""
 
-    def __init__(self, words: Vocabulary, matcher: Callable[[], Matcher], backend: Backend) -> None:
-        self.backend: Backend = backend
+    def __init__(self, words: Vocabulary, matcher: Callable[[], Matcher]) -> None:
         self._words = words
         self._matcher = matcher
 
@@ -126,4 +125,8 @@ class Compilers:
         guided_contract.errors.GuidedError
             It is refused.
         """
-        return Grammar(self.words, self._served.matchers("json", schema, backend, is_proven=False), backend)
+        return Grammar(self.words, self._served.matchers("json", schema, backend, is_proven=False))
+
+    def served(self, schema: Any) -> Grammar:
+        """Compile a schema as a pod with `backend: Auto` does, proof included, and load it."""
+        return Grammar(self.words, self._served.matchers("json", schema))

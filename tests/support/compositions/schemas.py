@@ -5,12 +5,10 @@ all. They need not be right: the sidecar then refuses them.
 """
 
 import random
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple
 
 from support.compositions import values
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 Schema = dict[str, Any]
 DRAFTS: Final = {
@@ -41,17 +39,10 @@ _ANNOTATIONS: Final = {
     "description": "a $ref to nothing",
     "default": {"type": 1},
     "examples": [{"not": {}}],
-    "example": {"required": ["a"]},
     "nullable": True,
-    "deprecated": True,
-    "readOnly": True,
     "x-order": 1,
     "$comment": "enum",
     "discriminator": {"propertyName": "kind"},
-    "contentMediaType": "application/json",
-    "contentEncoding": "base64",
-    "xml": {"name": "a"},
-    "externalDocs": {},
 }
 _OF_TYPE: Final[dict[str, tuple[str, ...]]] = {
     "string": ("minLength", "maxLength", "pattern", "format"),
@@ -73,8 +64,16 @@ _ANYWHERE: Final = ("allOf", "anyOf", "oneOf", "$ref", "enum", "const", "annotat
 _LIKELY: Final = 0.75  # of a keyword of the type rather than one that stands anywhere
 
 
+class Words(NamedTuple):
+    """What schemas are written in; `value` draws a value, of a depth and most often of a type."""
+
+    names: Sequence[str]
+    patterns: Sequence[str]
+    value: Callable[[int, str | None], Any]
+
+
 class Drawing:
-    """Draws one schema.
+    """Draws one schema, of many words if none are given.
 
     Attributes
     ----------
@@ -82,11 +81,14 @@ class Drawing:
         4, 6, 7, 2019 or 2020.
     """
 
-    def __init__(self, chance: random.Random) -> None:
+    def __init__(self, chance: random.Random, words: Words | None = None) -> None:
         self._chance = chance
         self.draft = chance.choice([2020, 2020, 2020, 2019, 7, 7, 6, 4])
         self._definitions = "$defs" if self.draft >= 2019 else "definitions"
-        self._names = chance.sample(values.NAMES, 4)
+        if words is None:
+            few = chance.sample(values.NAMES, 4)
+            words = Words(few, PATTERNS, lambda depth, kind: values.value(chance, depth, few, kind))
+        self._names, self._patterns, self._value = words
         self._targets: list[str] = []
         self._is_wild = chance.random() < 0.2
 
@@ -101,31 +103,14 @@ class Drawing:
         if self._chance.random() < 0.2 and isinstance(definitions[keys[0]], dict):
             definitions[keys[0]][anchor] = "here" if anchor == "$anchor" else "#here"
             self._targets.append("#here")
-        others = self._of_the_same_names(keys[0], escaped[0], definitions)
         drawn = self._object(self._chance.choice([2, 3]))
         if self.draft != 2020 or self._chance.random() < 0.3:
             drawn = {"$schema": DRAFTS[self.draft], **drawn}
-        return {**drawn, self._definitions: definitions, **others}
+        return {**drawn, self._definitions: definitions}
 
-    def _of_the_same_names(self, key: str, escaped: str, definitions: Schema) -> Schema:
-        """Return what stands beside the definitions, or add to them, that has one of their names."""
-        way = self._chance.random()
-        if way < 0.15:
-            address = {"id" if self.draft == 4 else "$id": "http://schemas.test/inner"}
-            inner = {
-                "allOf": [{"$ref": f"#/{self._definitions}/{escaped}"}],
-                self._definitions: {key: self._any(1)},
-            }
-            definitions["inner"] = {**address, **inner}
-            self._targets += [
-                f"#/{self._definitions}/inner",
-                f"http://schemas.test/inner#/{self._definitions}/{escaped}",
-            ]
-        elif way < 0.3:
-            other = "definitions" if self._definitions == "$defs" else "$defs"
-            self._targets.append(f"#/{other}/{escaped}")
-            return {other: {key: self._any(1)}}
-        return {}
+    def small(self) -> Schema:
+        """Return a schema without definitions."""
+        return {"$schema": DRAFTS[self.draft], **self._object(2)}
 
     def _any(self, depth: int, kind: str | None = None) -> Any:
         """Return a schema, most often one that values of the type `kind` can meet."""
@@ -146,13 +131,13 @@ class Drawing:
             lambda: {"type": chance.choice(_TYPES)},
             lambda: {"type": chance.choice(["string", "integer", "number", "boolean"])},
             lambda: {"enum": self._values()},
-            lambda: {"type": "string", "pattern": chance.choice(PATTERNS)},
+            lambda: {"type": "string", "pattern": chance.choice(self._patterns)},
             lambda: {"type": "string", "format": chance.choice(_FORMATS)},
             lambda: {"type": "string", "maxLength": chance.randint(0, 4)},
             lambda: {"type": "integer", "minimum": chance.randint(-1, 2)},
         ]
         if self.draft > 4:
-            ways.append(lambda: {"const": values.value(chance, 1, self._names)})
+            ways.append(lambda: {"const": self._value(1, None)})
         return chance.choice(ways)()
 
     def _own(self, kind: str) -> str:
@@ -207,7 +192,7 @@ class Drawing:
     def _values(self, kind: str | None = None) -> list[Any]:
         found: dict[str, Any] = {}
         for _ in range(self._chance.randint(1, 4)):
-            value = values.value(self._chance, 1, self._names, kind)
+            value = self._value(1, kind)
             found[repr(value)] = value
         return list(found.values())
 
@@ -233,7 +218,7 @@ class Drawing:
             return {keyword: float(number) if self.draft > 4 and chance.random() < 0.1 else number}
         made: dict[str, Callable[[], Any]] = {
             "multipleOf": lambda: chance.choice([1, 2, 3, 0.5, 0.01, 1.5, 10]),
-            "pattern": lambda: chance.choice(PATTERNS),
+            "pattern": lambda: chance.choice(self._patterns),
             "format": lambda: chance.choice(_FORMATS),
             "properties": lambda: {
                 name: self._any(depth) for name in chance.sample(self._names, chance.randint(1, 3))
@@ -243,11 +228,11 @@ class Drawing:
             "unevaluatedProperties": lambda: chance.choice([False, False, True, self._any(depth)]),
             "unevaluatedItems": lambda: chance.choice([False, True, self._any(depth)]),
             "patternProperties": lambda: {
-                chance.choice(PATTERNS): self._any(depth) for _ in range(chance.choice([1, 1, 2]))
+                chance.choice(self._patterns): self._any(depth) for _ in range(chance.choice([1, 1, 2]))
             },
             "propertyNames": lambda: chance.choice(
                 [
-                    *({"pattern": chance.choice(PATTERNS)}, {"enum": self._some()}, {"maxLength": 1}),
+                    *({"pattern": chance.choice(self._patterns)}, {"enum": self._some()}, {"maxLength": 1}),
                     *({"minLength": 1, "maxLength": 2}, {"type": "string"}, self._any(0, "string")),
                 ]
             ),
@@ -267,7 +252,7 @@ class Drawing:
             "oneOf": lambda: self._inners(depth, 3, kind),
             "$ref": lambda: chance.choice(self._targets or ["#"]),
             "enum": lambda: self._values(kind),
-            "const": lambda: values.value(chance, 2, self._names, kind),
+            "const": lambda: self._value(2, kind),
         }
         if keyword == "annotations":
             return {name: _ANNOTATIONS[name] for name in chance.sample(sorted(_ANNOTATIONS), 2)}

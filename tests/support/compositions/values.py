@@ -2,7 +2,6 @@
 
 import json
 import random
-import re
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -123,25 +122,3 @@ def _number(chance: random.Random, number: float) -> str:
             [f"{whole}.0", f"{whole}e0", f"{whole}.00", f"{whole}E+0", f"{whole * 10}e-1", f"-{whole}"]
         )
     return chance.choice([f"{number}0", f"{number}e0", f"{number * 10}e-1", repr(number)])
-
-
-def plain(text: str) -> list[str]:
-    """Return the two plainest texts of a text's value; none where a number in it is a long one."""
-    value = json.loads(text)
-    if not _is_plain(value):
-        return []
-    return [json.dumps(value, ensure_ascii=False, separators=one) for one in ((",", ":"), (", ", ": "))]
-
-
-def _is_plain(value: Any) -> bool:
-    if isinstance(value, dict):
-        return all(_is_plain(name) and _is_plain(part) for name, part in value.items())
-    if isinstance(value, list):
-        return all(map(_is_plain, value))
-    if isinstance(value, float):
-        return re.fullmatch(r"-?\d{1,9}\.\d{1,4}", repr(value)) is not None and value != 0
-    if isinstance(value, int):
-        return abs(value) < 1 << 53
-    return not isinstance(value, str) or not any(
-        character < " " or character == "\x7f" for character in value
-    )

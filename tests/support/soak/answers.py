@@ -5,40 +5,25 @@ import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Final, Literal
 
-import jsonschema
 import llguidance
 import llguidance.hf
 import llguidance.numpy
 import numpy as np
-import numpy.typing as npt
 import xgrammar
 from transformers import AutoConfig, AutoTokenizer
 
+from support.compositions import judge
 from support.soak.requests import Request
 from support.soak.traffic import Choice
 
 Backend = Literal["xgrammar", "guidance"]
-BACKENDS: tuple[Backend, ...] = ("xgrammar", "guidance")
-_SECTION = re.compile(r"<f>(.*?)</f>", re.DOTALL)
+BACKENDS: Final[tuple[Backend, ...]] = ("xgrammar", "guidance")
+_SECTION: Final = re.compile(r"<f>(.*?)</f>", re.DOTALL)
 # Longer bounds take xgrammar seconds to minutes; it then judges without them, and jsonschema with them.
 _COMPILED_LENGTH = 16
-# jsonschema's own checks of the others ask for packages, know another standard (time), or count the days of
-# each month, which no grammar does (date).
-_FORMATS = jsonschema.FormatChecker(["email", "ipv4", "ipv6", "uuid"])
 _NO_CHARACTER = "\ufffd"
-
-
-class Matcher(Protocol):
-    """A fresh matcher of either library."""
-
-    def accept(self, token: int) -> bool: ...
-
-    def has_ended(self) -> bool: ...
-
-    def mask(self) -> npt.NDArray[np.uint8]:
-        """Return which tokens may follow  # [vocabulary] 0 or 1."""
 
 
 class Judge:
@@ -69,34 +54,35 @@ class Judge:
 
     def _refusal(self, request: Request, choice: Choice, backend: Backend) -> str | None:
         try:
-            matcher = self.matcher(request, backend)
+            matcher = self._matcher(request, backend)
         except (AssertionError, RuntimeError, ValueError) as error:
             # Of a schema that it does not take as it is written, jsonschema alone judges what came out.
             return None if request.kind in {"json", "structural_tag"} else f"{backend} refuses: {error}"
         for position, token in enumerate(choice.tokens):
-            if matcher.has_ended():
+            if matcher.is_terminated():
                 return f"{backend} had ended before token {position}"
-            if not matcher.accept(token):
+            if not matcher.accept_token(token):
                 return f"{backend} refuses token {position}, {token}, of {choice.text!r}"
-        if choice.is_whole and not matcher.has_ended():
+        if choice.is_whole and not matcher.is_terminated():
             return f"{backend}: {choice.text!r} has ended, the grammar has not"
         return None
 
-    def matcher(self, request: Request, backend: Backend) -> Matcher:
-        """Return a new matcher at the start of a request's grammar."""
+    def _matcher(self, request: Request, backend: Backend) -> Any:
         if backend == "xgrammar":
-            return _XGrammar(xgrammar.GrammarMatcher(self._xgrammar(request.kind, request.spec)), self._width)
-        return _Guidance(self._guidance(request.kind, request.spec).deep_copy(), self._eos, self._width)
+            return xgrammar.GrammarMatcher(self._xgrammar(request.kind, request.spec))
+        return _Guidance(self._guidance(request.kind, request.spec).deep_copy(), self._eos)
 
     def tokens(self, text: str) -> list[int]:
         """Return a text's tokens."""
         return list(self.tokenizer.encode(text, add_special_tokens=False))
 
-    def allowed(self, request: Request, backend: Backend, tokens: Sequence[int]) -> list[int]:
-        """Return every token that may follow `tokens`."""
-        matcher = self.matcher(request, backend)
-        assert all(map(matcher.accept, tokens))
-        return [int(token) for token in np.flatnonzero(matcher.mask())]
+    def allowed(self, request: Request, tokens: Sequence[int]) -> list[int]:
+        """Return every token that may follow `tokens`, as llguidance has it."""
+        matcher = self._guidance(request.kind, request.spec).deep_copy()
+        assert matcher.consume_tokens(list(tokens))
+        words = np.zeros((1, (self._width + 31) // 32), dtype=np.int32)
+        llguidance.numpy.fill_next_token_bitmask(matcher, words, 0)
+        return np.flatnonzero(np.unpackbits(words.view(np.uint8), bitorder="little")).tolist()
 
     def _compile_xgrammar(self, kind: str, spec: str) -> Any:
         match kind:
@@ -147,49 +133,22 @@ class Judge:
         return matcher
 
 
-class _XGrammar:
-    def __init__(self, matcher: Any, width: int) -> None:
-        self._matcher = matcher
-        self._width = width
-
-    def accept(self, token: int) -> bool:
-        return bool(self._matcher.accept_token(token))
-
-    def mask(self) -> npt.NDArray[np.uint8]:
-        words = xgrammar.allocate_token_bitmask(1, self._width)
-        self._matcher.fill_next_token_bitmask(words, 0)
-        return _bits(words.numpy(), self._width)
-
-    def has_ended(self) -> bool:
-        return bool(self._matcher.is_terminated())
-
-
 class _Guidance:
-    """It ends at the end of sequence, allowed where the text may end, also where nothing else may follow."""
+    """Asked as xgrammar's is: it ends at the end of sequence, which is allowed where the text may end."""
 
-    def __init__(self, matcher: Any, eos: int, width: int) -> None:
+    def __init__(self, matcher: Any, eos: int) -> None:
         self._matcher = matcher
-        self._width = width
         self._eos = eos
         self._ended = False
 
-    def accept(self, token: int) -> bool:
+    def accept_token(self, token: int) -> bool:
         if token != self._eos:
             return bool(self._matcher.consume_token(token))
         self._ended = bool(self._matcher.is_accepting())
         return self._ended
 
-    def mask(self) -> npt.NDArray[np.uint8]:
-        words = np.zeros((1, (self._width + 31) // 32), dtype=np.int32)
-        llguidance.numpy.fill_next_token_bitmask(self._matcher, words, 0)
-        return _bits(words, self._width)
-
-    def has_ended(self) -> bool:
+    def is_terminated(self) -> bool:
         return self._ended
-
-
-def _bits(words: npt.NDArray[np.int32], width: int) -> npt.NDArray[np.uint8]:
-    return np.unpackbits(words.view(np.uint8), bitorder="little")[:width]
 
 
 def without_lengths(schema: Any) -> Any:
@@ -207,33 +166,23 @@ def without_lengths(schema: Any) -> Any:
 
 def wrong_text(request: Request, text: str) -> str | None:
     """Return why a whole answer's text is not what the constraint asks for."""
+    match request.kind:
+        case "json":
+            return _invalid(text, request.constraint)
+        case "json_object":
+            return _invalid(text, {"type": "object"})
+        case "choice":
+            return None if text in request.constraint else f"{text!r} is no choice"
+        case "structural_tag":
+            schema = json.loads(request.constraint)["structures"][0]["schema"]
+            return next(filter(None, (_invalid(each, schema) for each in _SECTION.findall(text))), None)
+    assert request.regex is not None
+    return None if re.fullmatch(request.regex, text) else f"{text!r} does not match {request.regex!r}"
+
+
+def _invalid(text: str, schema: Any) -> str | None:
     try:
-        match request.kind:
-            case "json":
-                _validate(text, request.constraint)
-            case "json_object":
-                _validate(text, {"type": "object"})
-            case "choice":
-                _require(text in request.constraint)
-            case "structural_tag":
-                schema = json.loads(request.constraint)["structures"][0]["schema"]
-                for section in _SECTION.findall(text):
-                    _validate(section, schema)
-            case _:
-                assert request.regex is not None
-                _require(re.fullmatch(request.regex, text))
-    except (ValueError, jsonschema.ValidationError) as error:
-        return f"{text!r} is no valid {request.kind}: {getattr(error, 'message', error)}"
-    return None
-
-
-def _validate(text: str, schema: Any) -> None:
-    checker = jsonschema.Draft202012Validator(schema, format_checker=_FORMATS)
-    error = next(checker.iter_errors(json.loads(text)), None)
-    if error is not None:
-        raise error
-
-
-def _require(holds: object) -> None:
-    if not holds:
-        raise ValueError("it does not match")
+        fault = judge.Judge(schema).fault(text)
+    except judge.UnknownError:
+        return None
+    return fault and f"{text!r}: {fault}"

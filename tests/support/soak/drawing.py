@@ -1,7 +1,7 @@
 """Draws one token many times from a served model, and asks for the probabilities that it draws from."""
 
-import asyncio
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx
@@ -32,21 +32,14 @@ def logprobs(url: str, prompt: Sequence[int]) -> dict[int, float]:
 def tokens_at(url: str, request: Request, position: int, count: int) -> list[int]:
     """Return the token at a position of `count` answers, each of a seed of its own, at temperature 1."""
 
-    async def draw() -> list[int]:
-        places = asyncio.Semaphore(_AT_ONCE)
-        async with httpx.AsyncClient(base_url=url, timeout=_TIMEOUT_S) as client:
+    def draw(seed: int) -> list[int]:
+        fields = {"n": _PER_REQUEST, "seed": seed, "temperature": 1, "max_tokens": position + 1}
+        answer = _post(url, request.body() | fields)
+        return [choice["token_ids"][position] for choice in answer["choices"]]
 
-            async def one(seed: int) -> list[int]:
-                fields = {"n": _PER_REQUEST, "seed": seed, "temperature": 1, "max_tokens": position + 1}
-                async with places:
-                    response = await client.post("/v1/completions", json=request.body() | fields)
-                choices = response.raise_for_status().json()["choices"]
-                return [choice["token_ids"][position] for choice in choices]
-
-            drawn = await asyncio.gather(*map(one, range(0, count, _PER_REQUEST)))
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        drawn = pool.map(draw, range(0, count, _PER_REQUEST))
         return [token for tokens in drawn for token in tokens]
-
-    return asyncio.run(draw())
 
 
 def _post(url: str, body: dict[str, Any]) -> Any:

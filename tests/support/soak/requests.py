@@ -5,6 +5,7 @@
 
 import itertools
 import json
+import random
 from typing import Any, Literal
 
 import msgspec
@@ -13,8 +14,8 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy
 
-from support.soak import schemas, texts
-from support.soak.schemas import weighted
+from support.soak import texts
+from support.soak.schemas import Usual
 
 Kind = Literal["json", "json_object", "regex", "choice", "grammar", "structural_tag", "none"]
 MAX_TOKENS = 64
@@ -102,9 +103,19 @@ def requests(draw: DrawFn) -> Request:
     )
 
 
+def weighted(*choices: tuple[int, SearchStrategy[Any]]) -> SearchStrategy[Any]:
+    """Return one of several strategies, each as often as its weight says."""
+    spread = [strategy for weight, strategy in choices for _ in range(weight)]
+    return st.sampled_from(range(len(spread))).flatmap(spread.__getitem__)
+
+
+def _drawing() -> SearchStrategy[Usual]:
+    return st.integers(0, 2**31).map(lambda number: Usual(random.Random(number)))
+
+
 def _constraints() -> SearchStrategy[tuple[Kind, Any, str | None]]:
     return weighted(
-        (12, schemas.schemas().map(lambda schema: ("json", schema, None))),
+        (12, _drawing().map(lambda drawing: ("json", drawing.schema(), None))),
         (4, texts.written("regex").map(lambda both: ("regex", both[0], both[1]))),
         (2, texts.written("ebnf").map(lambda both: ("grammar", both[0], both[1]))),
         (1, texts.written("lark").map(lambda both: ("grammar", both[0], both[1]))),
@@ -118,12 +129,12 @@ def _constraints() -> SearchStrategy[tuple[Kind, Any, str | None]]:
 def _tags() -> SearchStrategy[str]:
     """Draw a structural tag in vLLM's older form: text in which a begin forces an object and an end."""
 
-    def tag(value: schemas.Schema) -> str:
-        schema = {"type": "object", "properties": {"a": value}, "required": ["a"]}
+    def tag(drawing: Usual) -> str:
+        schema = {"type": "object", "properties": {"a": drawing.value(0)}, "required": ["a"]}
         part = {"begin": "<f>", "schema": schema | {"additionalProperties": False}, "end": "</f>"}
         return json.dumps({"structures": [part], "triggers": ["<f"]})
 
-    return schemas.value(0).map(tag)
+    return _drawing().map(tag)
 
 
 @st.composite

@@ -4,9 +4,11 @@ import asyncio
 import re
 import time
 import urllib.request
+from collections import Counter
 from collections.abc import Sequence
-from typing import Any, Final, Literal
+from typing import Any, Final
 
+import msgspec
 from devtools import tinymodel
 
 from guided_contract import status
@@ -14,10 +16,8 @@ from support.pod import Pod, sample
 from support.soak import traffic
 from support.soak.answers import Backend, Judge
 from support.soak.requests import Request
-from support.soak.tally import Tally
 from support.soak.traffic import Outcome
 
-Runner = Literal["V1", "V2"]
 AT_ONCE = 32
 TRACE_TIMEOUT_S = 12.0
 _COMPARED = "guidedmodel_digests_compared_total"
@@ -27,6 +27,11 @@ _BACKEND = re.compile(r"(?:guided\.decode|grammar\.compile|grammar\.load) .*back
 
 # Ranks are compared at every token.
 CONFIGURED: Final = {"guidedDecoding": {"compareEvery": 1}}
+# What may come of a request whose constraint is sound, besides an answer; all else is a fault of ours. The
+# last is a 422 for that request alone: the proof's walk did not come by.
+_REFUSALS: Final = frozenset(
+    f"grammar_{why}" for why in ("invalid", "too_large", "unsupported", "dead_end", "compile_timeout")
+) | {"sequence_dead_end"}
 
 
 def manifest(*, tensor: int = 2, speculates: bool = True) -> dict[str, Any]:
@@ -45,13 +50,44 @@ def manifest(*, tensor: int = 2, speculates: bool = True) -> dict[str, Any]:
     return made
 
 
+class Tally:
+    """Counts of outcomes and of generated sequences; `faults`: what went wrong, and how to send it again."""
+
+    def __init__(self) -> None:
+        self.requests = self.guided = self.aborted = self.retries = 0
+        self.whole = self.cut = self.valid = self.tokens = 0
+        self.refused: Counter[str] = Counter()
+        self.backends: Counter[str] = Counter()
+        self.faults: list[str] = []
+
+    @property
+    def refused_share(self) -> float:
+        """Of the guided requests."""
+        return self.refused.total() / max(1, self.guided)
+
+    def rows(self) -> list[tuple[str, str]]:
+        """Return what to print, by name."""
+        return [
+            ("requests", f"{self.requests}, {self.guided} of them guided"),
+            ("aborted by the client", str(self.aborted)),
+            ("sent again after a 503", str(self.retries)),
+            ("refused", f"{self.refused_share:.1%} of the guided: {dict(self.refused)}"),
+            ("answered by", str(dict(self.backends))),
+            ("sequences ended by the model", str(self.whole)),
+            ("sequences cut by length or stop string", str(self.cut)),
+            ("valid", f"{self.valid} of {self.whole + self.cut}"),
+            ("tokens", str(self.tokens)),
+            ("faults", str(len(self.faults))),
+        ]
+
+
 class Session:
     """A started pod, and what it has shown so far."""
 
-    def __init__(self, pod: Pod, tally: Tally | None = None) -> None:
+    def __init__(self, pod: Pod) -> None:
         self.pod = pod
         self.url = pod.url
-        self.tally = tally or Tally()
+        self.tally = Tally()
         self.judge = Judge(tinymodel.models() / "tiny")
         self._backends: dict[str, Backend] = {}  # by trace
         self._known: dict[tuple[str, str], Backend] = {}  # by grammar: a span of a repeated one may be late
@@ -62,12 +98,33 @@ class Session:
         outcomes = asyncio.run(traffic.send_all(self.url, requests, at_once=AT_ONCE))
         self._await_backends(outcomes)
         for outcome in outcomes:
-            request = outcome.request
-            backend = self._backend(outcome)
-            name = "nobody (unguided)" if request.kind == "none" else backend or "unknown"
-            faults = (self.judge.fault(request, choice, backend) for choice in outcome.choices)
-            self.tally.add(seed, outcome, name, faults)
+            for why in self._count(outcome):
+                body = msgspec.json.encode(outcome.request.body()).decode()
+                self.tally.faults.append(f"SEED={seed} REQUEST={outcome.request.number}: {why}\n    {body}")
         return outcomes
+
+    def _count(self, outcome: Outcome) -> list[str]:
+        """Count an outcome; return what is wrong with it."""
+        tally, request = self.tally, outcome.request
+        tally.requests += 1
+        tally.retries += outcome.tries - 1
+        tally.guided += request.kind != "none"
+        tally.aborted += outcome.is_aborted
+        if outcome.is_aborted:
+            return []
+        if outcome.code in _REFUSALS:
+            tally.refused[outcome.code] += 1
+            return []
+        if not outcome.is_answered or len(outcome.choices) != request.sampling.get("n", 1):
+            return [f"{outcome.status} {outcome.code}: {outcome.message}"]
+        backend = self._backend(outcome)
+        tally.backends["nobody (unguided)" if request.kind == "none" else backend or "unknown"] += 1
+        faults = [self.judge.fault(request, choice, backend) for choice in outcome.choices]
+        tally.tokens += sum(len(choice.tokens) for choice in outcome.choices)
+        tally.whole += sum(choice.is_whole for choice in outcome.choices)
+        tally.cut += sum(not choice.is_whole for choice in outcome.choices)
+        tally.valid += faults.count(None)
+        return list(filter(None, faults))
 
     def desyncs(self) -> int:
         """Return how many digests of a rank differed from the others', since the pod started."""

@@ -6,8 +6,8 @@ nothing with either grammar library, judges the answer to each.
 
 import json
 import re
-from dataclasses import dataclass
-from typing import Literal, Protocol
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
 
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy
@@ -15,69 +15,34 @@ from hypothesis.strategies import DrawFn, SearchStrategy
 Language = Literal["regex", "ebnf", "lark"]
 
 
-class Shape(Protocol):
-    """A part of a text."""
+class Shape(NamedTuple):
+    """A part of a text, in both languages. Counts are the same in both: ? * + {2} {0,3} {2,}."""
 
-    def regex(self) -> str: ...
-
-    def ebnf(self) -> str: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Literally:
-    text: str
-
-    def regex(self) -> str:
-        return re.sub(r"([\\.^$*+?{}\[\]|()/])", r"\\\1", self.text)
-
-    def ebnf(self) -> str:
-        return json.dumps(self.text, ensure_ascii=False)
+    regex: str
+    ebnf: str
 
 
-@dataclass(frozen=True, slots=True)
-class OneOf:
-    """A character class, without its brackets."""
-
-    inside: str
-
-    def regex(self) -> str:
-        return f"[{self.inside}]"
-
-    ebnf = regex
+def _literally(text: str) -> Shape:
+    escaped = re.sub(r"([\\.^$*+?{}\[\]|()/])", r"\\\1", text)
+    return Shape(escaped, json.dumps(text, ensure_ascii=False))
 
 
-@dataclass(frozen=True, slots=True)
-class Sequence:
-    parts: tuple[Shape, ...]
-
-    def regex(self) -> str:
-        return "".join(part.regex() for part in self.parts)
-
-    def ebnf(self) -> str:
-        return " ".join(part.ebnf() for part in self.parts)
+def _one_of(characters: str) -> Shape:
+    return Shape(f"[{characters}]", f"[{characters}]")
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
-    options: tuple[Shape, ...]
-
-    def regex(self) -> str:
-        return f"({'|'.join(option.regex() for option in self.options)})"
-
-    def ebnf(self) -> str:
-        return f"({' | '.join(option.ebnf() for option in self.options)})"
+def _repeat(part: Shape, times: str) -> Shape:
+    return Shape(f"({part.regex}){times}", f"({part.ebnf}){times}")
 
 
-@dataclass(frozen=True, slots=True)
-class Repeat:
-    part: Shape
-    times: str  # as both languages write it: ? * + {2} {0,3} {2,}
+def _sequence(parts: Sequence[Shape]) -> Shape:
+    return Shape("".join(part.regex for part in parts), " ".join(part.ebnf for part in parts))
 
-    def regex(self) -> str:
-        return f"({self.part.regex()}){self.times}"
 
-    def ebnf(self) -> str:
-        return f"({self.part.ebnf()}){self.times}"
+def _choice(parts: Sequence[Shape]) -> Shape:
+    return Shape(
+        f"({'|'.join(part.regex for part in parts)})", f"({' | '.join(part.ebnf for part in parts)})"
+    )
 
 
 _WORDS = ["a", "ab", "foo", "GET ", "SELECT ", "-", ", ", ": ", "(", "+49 "]
@@ -89,26 +54,25 @@ _LARGE = ["{1,40}", "{0,100}", "{20,}", "{5,130}"]
 
 def shapes(depth: int = 2) -> SearchStrategy[Shape]:
     """Return shapes that nest `depth` levels at most."""
-    atoms = st.sampled_from(_WORDS).map(Literally) | st.sampled_from(_CLASSES).map(OneOf)
+    atoms = st.sampled_from(_WORDS).map(_literally) | st.sampled_from(_CLASSES).map(_one_of)
     if depth == 0:
         return atoms
     inner = shapes(depth - 1)
-    times = st.sampled_from(_SMALL * 4 + _LARGE)
+    some = st.lists(inner, min_size=2, max_size=3)
     return st.one_of(
-        st.builds(Repeat, atoms, times),
-        st.builds(Repeat, inner, st.sampled_from(_SMALL)),
-        st.lists(inner, min_size=2, max_size=3).map(lambda parts: Sequence(tuple(parts))),
-        st.lists(inner, min_size=2, max_size=3).map(lambda options: Choice(tuple(options))),
+        st.builds(_repeat, atoms, st.sampled_from(_SMALL * 4 + _LARGE)),
+        st.builds(_repeat, inner, st.sampled_from(_SMALL)),
+        some.map(_sequence),
+        some.map(_choice),
     )
 
 
 @st.composite
 def written(draw: DrawFn, language: Language) -> tuple[str, str]:
     """Draw a grammar and the regular expression of the same texts."""
-    shape = draw(shapes())
-    regex = shape.regex()
+    regex, ebnf = draw(shapes())
     if language == "ebnf":
-        return f'root ::= first | second\nfirst ::= {shape.ebnf()}\nsecond ::= "#" first', f"#?({regex})"
+        return f'root ::= first | second\nfirst ::= {ebnf}\nsecond ::= "#" first', f"#?({regex})"
     if language == "lark":
         return f'start: first | "#" first\nfirst: /{regex}/', f"#?({regex})"
     return draw(st.sampled_from([regex, regex, f"^{regex}$" if not regex.startswith("^") else regex])), regex
