@@ -81,9 +81,7 @@ def test_adapters_are_arguments_and_mounts() -> None:
         ({}, "hub", {"emptyDir": {}}),
         ({"hub": CLAIM}, "hub", CLAIM),
         ({"cache": CLAIM}, "cache", CLAIM),
-        ({}, "shm", {"emptyDir": {"medium": "Memory", "sizeLimit": "1536Mi"}}),
         ({"sharedMemory": "8Gi"}, "shm", {"emptyDir": {"medium": "Memory", "sizeLimit": "8Gi"}}),
-        ({}, "engine-tmp", {"emptyDir": {}}),
     ],
 )
 def test_storage(storage: dict[str, Any], volume: str, expected: dict[str, Any]) -> None:
@@ -175,7 +173,6 @@ def test_pods_of_one_revision_are_spread_where_nothing_else_is_said() -> None:
         ({}, 10001, 10001, None),
         ({"runAsUser": 7, "fsGroup": 8}, 10001, 7, 8),
         ({}, None, None, None),
-        ({"runAsUser": 7}, None, 7, None),
     ],
 )
 def test_user_ids(asked: dict[str, Any], platform: int | None, user: int | None, group: int | None) -> None:

@@ -63,7 +63,6 @@ def test_the_sidecar_writes_to_no_volume_of_the_engines() -> None:
     ("variables", "expected"),
     [
         ({"HTTPS_PROXY": "http://p:1"}, {"NO_PROXY": "localhost,127.0.0.1"}),
-        ({"http_proxy": "http://p:1"}, {"NO_PROXY": "localhost,127.0.0.1"}),
         ({"HTTP_PROXY": "http://p:1", "no_proxy": ".corp"}, {"no_proxy": ".corp,localhost,127.0.0.1"}),
         (
             {"HTTP_PROXY": "http://p:1", "NO_PROXY": "a", "no_proxy": "b"},
@@ -71,7 +70,6 @@ def test_the_sidecar_writes_to_no_volume_of_the_engines() -> None:
         ),
         ({"HTTP_PROXY": "http://p:1", "NO_PROXY": "*"}, {"NO_PROXY": "*"}),
         ({"NO_PROXY": ".corp"}, {"NO_PROXY": ".corp"}),
-        ({}, {}),
     ],
 )
 def test_no_proxy_stands_between_engine_and_sidecar(
@@ -82,12 +80,6 @@ def test_no_proxy_stands_between_engine_and_sidecar(
     for each in BOTH:
         said = {name: value for name, value in environment(found[each]).items() if name.lower() == "no_proxy"}
         assert said == expected
-
-
-def test_no_proxy_stands_before_the_collector() -> None:
-    env = [{"name": "HTTP_PROXY", "value": "http://p:1"}]
-    found = containers(guided_model(engine__env=env, telemetry={"endpoint": "http://[fd00::1]:4318"}))
-    assert {environment(found[each])["NO_PROXY"] for each in BOTH} == {"localhost,127.0.0.1,fd00::1"}
 
 
 @pytest.mark.parametrize("except_for", [{}, {"NO_PROXY": ".corp"}, {"no_proxy": "10.0.0.0/8"}])
