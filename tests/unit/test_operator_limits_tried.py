@@ -34,6 +34,7 @@ def named(name: str) -> list[list[str]]:
     return [
         [f"--generation-config={name}"],
         ["--generation_config", name],
+        [f"--generation-c={name}"],
         ["--seed=1", f"--hf-overrides.text_model_id={name}"],
         ["--hf_overrides.text_model_id", name],
         ["--hf-overrides.timm_model_ids+", name],
