@@ -77,12 +77,9 @@ def test_an_engine_that_fails_its_probes_gets_no_time_to_drain() -> None:
         assert engine[probe]["terminationGracePeriodSeconds"] == END_S
 
 
-def test_the_launcher_is_told_how_long_to_wait() -> None:
+def test_the_launcher_is_told_how_long_to_wait_and_on_a_laptop_it_does_not(tmp_path: Any) -> None:
     found = made_for(guided_model(drain={"timeout": "90s"}), SITE)
     assert found.drain == config.DrainConfig(timeout_s=90, endpoint_lag_s=5)
-
-
-def test_on_a_laptop_nothing_is_waited_for(tmp_path: Any) -> None:
     site = local_site(tmp_path, volumes={}, port=None, otlp_endpoint=None)
     assert made_for(guided_model(), site).drain is None
 
