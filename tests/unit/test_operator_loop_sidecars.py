@@ -3,7 +3,6 @@
 import asyncio
 import dataclasses
 import math
-import random
 from collections.abc import Awaitable, Callable, Mapping
 
 import pytest
@@ -165,28 +164,6 @@ def test_no_control_character_and_no_endless_number_of_a_page_gets_further() -> 
         data = b'{"ready": true, "grammarWorkers": {"ready": %s, "restarts": 0}}' % number.encode()
         with pytest.raises(ValueError, match=r"ready|byte"):
             status.decode(data)
-
-
-TOLD = ("a", "\\", "n", "b", "u0001", "\x01", "\x1b", "\n", "\t", '"', "\x7f", "\u202e", "é", "\0")
-
-
-def test_what_is_taken_from_a_page_are_its_control_characters_alone() -> None:
-    """Whatever stands beside them: one at a time is the same as all at once."""
-    chance = random.Random(1)
-    gone = {chr(number) for number in (*range(32), *range(0x7F, 0xA0)) if number != 10} | {"\u202e"}
-    for _ in range(500):
-        text = "".join(chance.choices(TOLD, k=12))
-        page = status.decode(status.encode(status.PodStatus(ready=True, message=text)))
-        assert page.message == "".join(letter for letter in text if letter not in gone)
-
-
-async def test_a_page_that_was_read_is_not_cleaned_again_in_each_pass(
-    following: Following, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """That of a pod which says much costs as much as all else in a pass."""
-    await following.read(pod("a", "r"))
-    monkeypatch.setattr(status, "_CONTROLS", None)
-    assert (await following.read(pod("a", "r")))["uid-a"].status == status.PodStatus(ready=True)
 
 
 async def test_a_thousand_silent_pods_of_one_tenant_make_no_other_wait() -> None:
