@@ -15,14 +15,11 @@ from support.manifests import changed, guided_model, minimal
     "volume",
     [
         {"hostPath": {"path": "/"}},
-        {"hostpath": {"path": "/"}},
         {"emptyDir": {}, "hostPath": {"path": "/"}},
         {"secret": {"secretName": "s"}, "emptyDir": {}},
         {"configMap": {"name": "a"}, "x": 1},
         {"projected": {"sources": [{"serviceAccountToken": {"path": "token"}}]}},
         {"csi": {"driver": "a"}},
-        {"nfs": {"server": "a", "path": "/"}},
-        {"image": {"reference": "a"}},
         {},
     ],
 )

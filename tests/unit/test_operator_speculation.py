@@ -29,10 +29,6 @@ def reported(*told: PodStatus, **spec: Any) -> Any:
     return to_object(make_status(situation(observed), NOW)).get("speculation")
 
 
-def test_nothing_is_said_without_speculation() -> None:
-    assert said("Async") is None
-
-
 def test_pods_that_have_not_said_so_yet() -> None:
     assert said("", "", speculative=DRAFT) == said(speculative=DRAFT) == {"fallback": ""}
     assert said("", "Async", speculative=DRAFT) == {"async": True, "fallback": ""}
