@@ -14,10 +14,6 @@ pytestmark = [pytest.mark.node, pytest.mark.timeout(600)]
 
 NAMESPACE = "trouble"
 OF = f"-n={NAMESPACE}"
-KINDS = (
-    "deployments,replicasets,pods,services,endpointslices,configmaps,serviceaccounts,controllerrevisions,"
-    "poddisruptionbudgets,networkpolicies"
-)
 SMALL = {"requests": {"cpu": "10m", "memory": "64Mi"}}
 
 
@@ -96,30 +92,6 @@ def test_status_says_what_keeps_a_pod(kubectl: Kubectl, name: str) -> None:
     eventually(told, 120, lambda: f"{kind} of {name}: {_condition(kubectl, name, kind)}")
     assert _condition(kubectl, name, kind)["status"] == "False"
     assert _condition(kubectl, name, "Ready")["status"] == "False"
-
-
-def test_foreground_deletion_ends_with_the_children(kubectl: Kubectl) -> None:
-    kubectl.run("delete", "guidedmodel/image", OF, "--cascade=foreground", "--timeout=60s")
-    assert _left(kubectl, "image") == ""
-
-
-def test_deletion_with_the_operator_down_leaves_nothing(kubectl: Kubectl) -> None:
-    operator = ("deployment/guidedmodel-operator", f"-n={deploy.NAMESPACE}")
-    replicas = kubectl.get(*operator)["spec"]["replicas"]
-    kubectl.run("scale", *operator, "--replicas=0")
-    try:
-        pods = ("pods", f"-n={deploy.NAMESPACE}", "-o=name")
-        eventually(lambda: not kubectl.run("get", *pods), 60, lambda: kubectl.run("get", *pods))
-        gone = [name for name in TROUBLES if name != "image"]
-        kubectl.run("delete", "guidedmodel", *gone, OF, "--timeout=60s")
-        for name in gone:
-            eventually(lambda name=name: not _left(kubectl, name), 60, lambda name=name: _left(kubectl, name))
-    finally:
-        kubectl.run("scale", *operator, f"--replicas={replicas}")
-
-
-def _left(kubectl: Kubectl, name: str) -> str:
-    return kubectl.run("get", KINDS, OF, f"-l=guidedmodel.io/name={name}", "-o=name")
 
 
 def _condition(kubectl: Kubectl, name: str, kind: str) -> dict[str, Any]:
