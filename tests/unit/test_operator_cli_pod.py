@@ -179,15 +179,6 @@ def test_nothing_outlives_a_killed_parent(mark: str, tmp_path: Path) -> None:
     eventually(lambda: not folder.exists())
 
 
-def test_the_command_dies_with_its_guard(mark: str, tmp_path: Path) -> None:
-    sleeps = [sys.executable, "-c", "import time; print(1, flush=True); time.sleep(600)"]
-    process = guarded(sleeps, tmp_path / "log")
-    eventually(lambda: (tmp_path / "log").read_text() == "1\n")
-    process.kill()
-    assert process.wait(10) == -signal.SIGKILL
-    eventually(lambda: not marked(mark))
-
-
 def read_by(pid: int) -> int:
     return int(Path(f"/proc/{pid}/io").read_text().split()[1])
 

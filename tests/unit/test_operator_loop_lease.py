@@ -73,6 +73,14 @@ async def test_standby_takes_over_only_after_the_whole_duration_without_a_change
     assert not first.is_held(), "the old leader stopped acting before"
 
 
+async def test_two_standbys_do_not_both_win() -> None:
+    api, time = MemoryApi(), Time()
+    dead, second, third = (replica(api, time, name) for name in "abc")
+    await dead.acquire()
+    await time.until(1015.0, second.acquire(), third.acquire())
+    assert [second.is_held(), third.is_held()].count(True) == 1
+
+
 async def test_renewed_lease_is_never_taken() -> None:
     api, time = MemoryApi(), Time()
     first, second = replica(api, time, "a"), replica(api, time, "b")
@@ -81,6 +89,7 @@ async def test_renewed_lease_is_never_taken() -> None:
     assert all(task.cancelled() for task in tasks), "one keeps and one waits, to the end"
     assert first.is_held()
     assert not second.is_held()
+    assert (first.waits, second.waits) == (False, True)
 
 
 async def test_released_lease_is_taken_at_the_next_look() -> None:
@@ -156,15 +165,6 @@ async def test_renewal_whose_answer_was_lost_is_no_loss() -> None:
     assert lease.is_held()
 
 
-async def test_two_standbys_do_not_both_win() -> None:
-    api, time = MemoryApi(), Time()
-    dead = replica(api, time, "dead")
-    await dead.acquire()
-    second, third = replica(api, time, "b"), replica(api, time, "c")
-    await time.until(1015.0, second.acquire(), third.acquire())
-    assert [second.is_held(), third.is_held()].count(True) == 1
-
-
 async def test_no_write_is_begun_without_the_lease_nor_outlasts_it() -> None:
     time = Time()
     lease = replica(MemoryApi(), time, "a")
@@ -177,16 +177,6 @@ async def test_no_write_is_begun_without_the_lease_nor_outlasts_it() -> None:
     time.now += 20.0  # the process was stopped for so long
     with pytest.raises(NotLeadingError):
         lease.bound_s(1.0)
-
-
-async def test_a_standby_knows_that_another_leads() -> None:
-    api, time = MemoryApi(), Time()
-    first, second = replica(api, time, "a"), replica(api, time, "b")
-    assert not second.waits
-    await first.acquire()
-    assert not first.waits
-    await time.until(1005.0, first.keep(), second.acquire())
-    assert second.waits
 
 
 async def test_kernel_resends_nothing_once_a_standby_may_act() -> None:

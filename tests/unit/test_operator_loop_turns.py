@@ -119,14 +119,6 @@ async def test_a_status_that_lags_holds_a_turn(wants: int, has: int, ready: int,
     assert not (await world.ask(1)).turning
 
 
-async def test_pods_that_cannot_be_made_hold_no_turn() -> None:
-    world = await turned()
-    world.controller_says(updated=2)
-    world.replica_set("one", wants=2, has=2, ready=2)
-    world.replica_set("two", wants=3, has=1, ready=1)
-    assert not (await world.ask(1)).turning
-
-
 async def test_a_pause_that_is_asked_for_is_no_turn_and_its_end_is_one() -> None:
     world = World()
     await world.ask(1)

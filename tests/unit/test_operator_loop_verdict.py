@@ -75,14 +75,6 @@ def test_transition_time_stays_while_the_status_stays() -> None:
     assert times["Compatible"] == "2026-11-21T12:00:00Z"
 
 
-def test_counts_and_selector() -> None:
-    found = serving(pod("a", NEW), pod("b", OLD), pod("c", OLD, terminating=True), pod("d", NEW, ready=False))
-    told = make_status(found, NOW)
-    assert (told.replicas, told.ready_replicas, told.updated_replicas) == (3, 2, 2)
-    assert told.selector == "guidedmodel.io/name=m"
-    assert told.observed_generation == 3
-
-
 async def test_unchanged_status_is_not_written() -> None:
     api = MemoryApi()
     path = "/apis/guidedmodel.io/v1alpha1/namespaces/ns/guidedmodels/m/status"
