@@ -11,12 +11,11 @@ from guided_operator.api import GuidedModel
 from guided_operator.builders.children import url
 from guided_operator.builders.configuration import config_file
 from guided_operator.builders.objects import selector
-from guided_operator.builders.pod import pod_template
 from guided_operator.builders.pod_paths import Site
 from guided_operator.builders.revision_key import pod_key
-from support.manifests import children_of, guided_model, load
+from support.manifests import SITE, children_of, environment, guided_model, load
+from support.manifests import pod_of as pod
 
-SITE = Site("guidedmodel:1")
 LOCAL = Site(
     plugin_image="",
     python="/usr/bin/python",
@@ -32,18 +31,9 @@ Object = dict[str, Any]
 SAMPLES = sorted(Path(__file__).parents[2].joinpath("manifests", "samples").glob("*.yaml"))
 
 
-def pod(gm: GuidedModel, site: Site = SITE) -> dict[str, Any]:
-    spec: dict[str, Any] = pod_template(gm, site)["spec"]
-    return spec
-
-
 def engine(gm: GuidedModel, site: Site = SITE) -> dict[str, Any]:
     container: dict[str, Any] = pod(gm, site)["containers"][0]
     return container
-
-
-def environment(container: dict[str, Any]) -> dict[str, Any]:
-    return {variable["name"]: variable.get("value") for variable in container["env"]}
 
 
 def option(container: dict[str, Any], name: str) -> str:

@@ -11,25 +11,16 @@ from guided_operator.builders.configuration import config_file
 from guided_operator.builders.pod import pod_template
 from guided_operator.builders.pod_paths import Site
 from guided_operator.builders.revision_key import pod_key
-from support.manifests import guided_model
+from support.manifests import SITE, guided_model
+from support.manifests import containers_of as containers
+from support.manifests import pod_of as pod
 
-SITE = Site("guidedmodel:1")
 CLAIM = {"persistentVolumeClaim": {"claimName": "c"}}
 KEY = {"name": "secret", "key": "key"}
 
 
 def template(gm: GuidedModel, site: Site = SITE) -> dict[str, Any]:
     return pod_template(gm, site)
-
-
-def pod(gm: GuidedModel, site: Site = SITE) -> dict[str, Any]:
-    spec: dict[str, Any] = template(gm, site)["spec"]
-    return spec
-
-
-def containers(gm: GuidedModel) -> dict[str, dict[str, Any]]:
-    spec = pod(gm)
-    return {each["name"]: each for each in (*spec["initContainers"], *spec["containers"])}
 
 
 def from_secrets(container: dict[str, Any]) -> dict[str, Any]:

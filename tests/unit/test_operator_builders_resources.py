@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from guided_operator.api import GuidedModel
-from guided_operator.builders.pod import pod_template
-from guided_operator.builders.pod_paths import Site
-from support.manifests import guided_model
+from support.manifests import containers_of as containers
+from support.manifests import environment, guided_model
+from support.manifests import pod_of as pod
 
 CLAIMS = [
     {"name": "gpus", "resourceClaimTemplateName": "four-gpus"},
@@ -16,24 +16,9 @@ CLAIMS = [
 CPU = {"type": "None"}
 
 
-def pod(gm: GuidedModel) -> dict[str, Any]:
-    spec: dict[str, Any] = pod_template(gm, Site("guidedmodel:1"))["spec"]
-    return spec
-
-
-def containers(gm: GuidedModel) -> dict[str, dict[str, Any]]:
-    spec = pod(gm)
-    return {each["name"]: each for each in (*spec["initContainers"], *spec["containers"])}
-
-
 def resources(gm: GuidedModel, container: str = "engine") -> dict[str, Any]:
     found: dict[str, Any] = containers(gm)[container]["resources"]
     return found
-
-
-def visible(gm: GuidedModel, container: str) -> str | None:
-    env = {each["name"]: each.get("value") for each in containers(gm)[container]["env"]}
-    return env.get("NVIDIA_VISIBLE_DEVICES")
 
 
 @pytest.mark.parametrize(
@@ -80,8 +65,8 @@ def test_claims_are_the_pods_and_the_engines() -> None:
 def test_an_image_gets_no_gpus_by_asking_for_all(accelerator: dict[str, Any], engine: str | None) -> None:
     """NVIDIA's device plugin names the engine's GPUs in a variable that a value of ours would replace."""
     gm = guided_model(engine__accelerator=accelerator)
-    assert visible(gm, "engine") == engine
-    assert visible(gm, "sidecar") == "void"
+    assert environment(containers(gm)["engine"]).get("NVIDIA_VISIBLE_DEVICES") == engine
+    assert environment(containers(gm)["sidecar"])["NVIDIA_VISIBLE_DEVICES"] == "void"
 
 
 @pytest.mark.parametrize(

@@ -1,15 +1,12 @@
 """How engine and sidecar reach the hub: by the same proxies, trusting the same authorities."""
 
-from typing import Any
-
 import pytest
 import requests
 
 from guided_operator.api import GuidedModel
 from guided_operator.api.words import WAY_TO_THE_HUB
-from guided_operator.builders.pod import pod_template
-from guided_operator.builders.pod_paths import Site
-from support.manifests import guided_model
+from support.manifests import containers_of as containers
+from support.manifests import environment, guided_model
 
 CA = {"name": "ca", "configMap": {"name": "corp-ca"}}
 OTHERS = [
@@ -17,15 +14,6 @@ OTHERS = [
     {"name": "ca-of-another", "secret": {"secretName": "s"}},
 ]
 BOTH = ("engine", "sidecar")
-
-
-def containers(gm: GuidedModel) -> dict[str, dict[str, Any]]:
-    spec = pod_template(gm, Site("guidedmodel:1"))["spec"]
-    return {each["name"]: each for each in (*spec["initContainers"], *spec["containers"])}
-
-
-def environment(container: dict[str, Any]) -> dict[str, Any]:
-    return {each["name"]: each.get("value") for each in container.get("env", ())}
 
 
 def with_env(**variables: str) -> GuidedModel:
