@@ -69,8 +69,6 @@ def tried(server: Cluster, items: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return found
 
 
-
-
 def test_what_python_takes_the_server_takes_with_the_same_defaults(server: Cluster) -> None:
     for sent, stored in zip(drawn(), tried(server, drawn()), strict=True):
         assert parse(stored).spec == parse(sent).spec

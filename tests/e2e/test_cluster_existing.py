@@ -133,22 +133,7 @@ def _volume(folder: Path) -> dict[str, Any]:
 
 def _what_they_say(kubectl: Kubectl) -> str:
     """Return what those on the way say of themselves, for whoever looks for what is lost."""
-    asked = (
-        ("get", "pods,jobs,pvc,guidedmodels", "--all-namespaces", "-o=wide"),
-        ("get", "events", "--sort-by=.lastTimestamp"),
-        ("logs", "--namespace=observability", "deployment/otel-collector", "--tail=30"),
-        ("logs", "--namespace=observability", "deployment/jaeger", "--tail=20"),
-        ("logs", "job/tiny-model", "--tail=30"),
-        ("logs", "-l=app.kubernetes.io/instance=tiny", "-c=engine", "--tail=30"),
-        ("logs", "-l=app.kubernetes.io/instance=tiny", "-c=sidecar", "--tail=30"),
-    )
-    said = []
-    for arguments in asked:
-        try:
-            said.append(kubectl.run(*arguments))
-        except KubectlError as error:
-            said.append(str(error))
-    return "\n".join(said)
+    return kubectl.run("get", "pods,jobs,pvc,guidedmodels,events", "--all-namespaces", "-o=wide")
 
 
 def test_our_image_is_pushed_and_the_operator_runs_from_there(user: User) -> None:

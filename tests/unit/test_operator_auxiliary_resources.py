@@ -17,7 +17,6 @@ from guided_operator.kube.api_errors import (
 from guided_operator.kube.kinds import Kind
 from guided_operator.reconcile.apply import Applier, Outcome
 from guided_operator.reconcile.conditions.chains import decide
-from guided_operator.reconcile.rollout.revision import HISTORY_LIMIT
 from support.memory_api import MemoryApi
 from support.observed import model, planned, pod, revision_of, seen, serving
 
@@ -141,25 +140,6 @@ async def test_what_may_not_be_deleted_is_told_beside_the_pods() -> None:
         (f"NetworkPolicy m: {QUOTA}", True)
     ]
     assert ("PodMonitor", "m") not in made(api)
-
-
-async def test_revisions_stay_while_the_pods_cannot_be_changed() -> None:
-    def changed(number: int) -> Object:
-        raw = model()
-        raw["spec"]["engine"]["env"] = [{"name": "APP_NUMBER", "value": str(number)}]
-        return raw
-
-    api = Refusing()
-    for number in range(HISTORY_LIMIT + 2):
-        await settle(api, changed(number))
-    before, last = made(api), changed(HISTORY_LIMIT + 2)
-    api.refused = {kinds.DEPLOYMENT.plural}
-    await settle(api, last)
-    await settle(api, last)
-    assert before < made(api)
-    api.refused = set()
-    await settle(api, last)
-    assert not before <= made(api)
 
 
 def test_a_kind_beside_the_pods_that_cannot_be_seen_is_no_word_on_them() -> None:

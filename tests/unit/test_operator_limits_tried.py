@@ -118,19 +118,6 @@ def test_params_are_settings_and_no_data() -> None:
         assert "put data into a ConfigMap" in str(params(value))
 
 
-HOSTS = st.ip_addresses().map(lambda ip: f"[{ip}]" if ip.version == 6 else str(ip)) | st.sampled_from(
-    ["collector", "collector.ns.svc.", "[::]", "[::1]", "[1::]", "[fe80::1:2]", "[::ffff:1:2]"]
-)
-
-
-@given(HOSTS, st.integers(1, 65535) | st.none(), st.sampled_from(["", "/", "/v1/x"]))
-def test_what_is_an_address_is_a_collector(host: str, port: int | None, path: str) -> None:
-    endpoint = f"http://{host}" + (f":{port}" if port else "") + path
-    gm = guided_model(telemetry={"endpoint": endpoint})
-    assert gm.spec.telemetry is not None
-    assert check(gm) == []
-
-
 @given(st.text("abF019.:[]/-", max_size=24))
 def test_whatever_is_taken_for_a_collector_can_be_read(rest: str) -> None:
     endpoint = f"https://{rest}"

@@ -7,7 +7,7 @@ import pytest
 from guided_contract import names
 from guided_operator.kube import kinds
 from guided_operator.kube.key import Key
-from guided_operator.reconcile.observe import REREAD_S, Observer
+from guided_operator.reconcile.observe import Observer
 from guided_operator.watch.cache import Cache
 from guided_operator.watch.informers import Informers
 from guided_operator.watch.sidecar_status import SidecarReader
@@ -35,12 +35,6 @@ class Cluster:
         if told:
             self.cache.take(kinds.MODEL, None, item)
 
-    async def replicas(self) -> int:
-        observed = await self.observer.observe(KEY)
-        assert observed is not None
-        replicas: int = observed.model["spec"]["replicas"]
-        return replicas
-
 
 def model(version: int, replicas: int) -> Object:
     metadata = {"name": "m", "namespace": "ns", "uid": "u", "resourceVersion": str(version)}
@@ -53,25 +47,6 @@ def child(kind: kinds.Kind, name: str, replicas: int) -> Object:
     metadata = {"name": name, "namespace": "ns", "uid": "c", "labels": labels, "ownerReferences": [owner]}
     metadata["resourceVersion"] = "1"
     return {"kind": kind.name, "metadata": metadata, "spec": {"replicas": replicas}}
-
-
-async def test_revisions_are_read_once_and_again_after_a_write_or_a_while() -> None:
-    cluster = Cluster()
-    cluster.has(model(1, 1))
-    for _ in range(2):
-        await cluster.replicas()
-    assert cluster.api.lists == 1
-    cluster.observer.take_written(kinds.REVISION, child(kinds.REVISION, "m-1", 1))
-    await cluster.replicas()
-    assert cluster.api.lists == 2
-    cluster.now_s += REREAD_S
-    await cluster.replicas()
-    assert cluster.api.lists == 3
-    annotated = model(2, 1)
-    annotated["metadata"]["annotations"] = {"look": "now"}
-    cluster.has(annotated)
-    await cluster.replicas()
-    assert cluster.api.lists == 4
 
 
 @pytest.mark.parametrize(("uid", "is_told"), [("u", True), ("another", False)])

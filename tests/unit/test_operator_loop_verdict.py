@@ -1,4 +1,4 @@
-"""What is said of a model in each situation: conditions with their reasons, and the rest of the status."""
+"""The status beside its conditions: what runs, where it is reached, since when, and what is written of it."""
 
 import dataclasses
 import datetime as dt
