@@ -211,9 +211,9 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"engine__accelerator": {"type": "None", "resource": "amd.com/gpu"}},
         "resource and perRank may be set only with type Resource",
     ),
-    "two volumes of one name": (
-        {"pod": {"volumes": [{"name": "a", "emptyDir": {}}] * 2}},
-        "spec.pod.volumes",
+    "same processor twice": (
+        {"logitsProcessors": [{"name": "a", "factory": "x.y:Z"}] * 2},
+        "logitsProcessors",
     ),
     "claims of nothing": (
         {"engine__accelerator": {"type": "Claims"}},
