@@ -11,12 +11,16 @@ from guided_contract.status import GrammarStatus, PodStatus
 from guided_operator.api import parse
 from guided_operator.builders.grammars import merge
 from guided_operator.kube import kinds
+from guided_operator.kube.key import Key
 from guided_operator.reconcile.conditions.chains import decide
+from guided_operator.reconcile.observe import Observer
 from guided_operator.reconcile.report import make_status
 from guided_operator.watch import grammar_sources
-from guided_operator.watch.sidecar_status import Page
+from guided_operator.watch.cache import Cache
+from guided_operator.watch.informers import Informers
+from guided_operator.watch.sidecar_status import Page, SidecarReader
 from support.memory_api import MemoryApi
-from support.observed import applied, model, planned, pod, revision_of, seen, serving, situation
+from support.observed import UID, applied, model, planned, pod, revision_of, seen, serving, situation
 
 Object = dict[str, Any]
 NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
@@ -114,6 +118,26 @@ class TestSources:
     def put(self, api: MemoryApi, name: str, **data: str) -> None:
         item = {"metadata": {"name": name, "namespace": "ns", "resourceVersion": "1"}, "data": data}
         api.objects[kinds.CONFIG_MAP.path("ns", name)] = item
+
+    @pytest.mark.parametrize(("uid", "is_told"), [(UID, True), ("another", False)])
+    async def test_texts_that_pods_have_are_those_of_our_own_configmap(
+        self, uid: str, *, is_told: bool
+    ) -> None:
+        async def no_page(_: str) -> bytes:
+            raise AssertionError("there are no pods")
+
+        api, cache, raw = MemoryApi(), Cache(lambda _key: None), named(grammar("a"))
+        raw["metadata"]["resourceVersion"] = "1"
+        api.objects[kinds.model_path("ns", "m")] = raw
+        cache.take(kinds.MODEL, None, raw)
+        [ours] = [each for each in planned(seen(raw)).children if each["metadata"]["name"] == "m-grammars"]
+        ours["metadata"]["ownerReferences"][0]["uid"] = uid
+        api.objects[kinds.CONFIG_MAP.path("ns", "m-grammars")] = {**ours, "data": {"a.Regex": "x"}}
+        sidecars = SidecarReader(no_page, lambda: 0.0)
+        observer = Observer(cache, Informers(api, cache, []), sidecars, api, lambda: 0.0)
+        observed = await observer.observe(Key("ns", "m"))
+        assert observed is not None
+        assert ("m-grammars" in observed.sources) == is_told
 
     async def test_no_more_is_kept_than_pods_could_mount(self) -> None:
         """Found by an attack: four models that name 64 ConfigMaps of 1 MB each took the operator 617 MiB."""
