@@ -1,11 +1,14 @@
 """What the operator refuses although the API server took it."""
 
+import datetime as dt
+import json
 from typing import Any
 
 import pytest
 
+from guided_operator.api import ManifestError, parse
 from guided_operator.policy.spec_checks import check
-from support.manifests import guided_model
+from support.manifests import changed, guided_model, minimal
 
 SCHEDULER = {"guidedDecoding": {"placement": "Scheduler"}}
 OLD = "vllm/vllm-openai:v0.31.0"
@@ -41,6 +44,19 @@ OWN = {"engine__image": "example.com/mine:latest"}
             ["spec.sidecar.resources.requests.memory"],
         ),
         ({"rollout": {"progressDeadline": "29m"}}, ["spec.rollout.progressDeadline"]),  # a start may take 30
+        # Volumes are of the namespace: exactly one of a claim, a ConfigMap, a Secret and an emptyDir.
+        *(
+            ({"pod": {"volumes": [{"name": "a", **volume}]}}, ["spec.pod.volumes[0]"])
+            for volume in (
+                {"hostPath": {"path": "/"}},
+                {"emptyDir": {}, "hostPath": {"path": "/"}},
+                {"secret": {"secretName": "s"}, "emptyDir": {}},
+                {"configMap": {"name": "a"}, "x": 1},
+                {"projected": {"sources": [{"serviceAccountToken": {"path": "token"}}]}},
+                {"csi": {"driver": "a"}},
+                {},
+            )
+        ),
         # Accelerators stand in one place, and network devices are none.
         *(
             (
@@ -63,3 +79,22 @@ def test_a_refusal_says_what_would_do() -> None:
     [problem] = check(guided_model(engine__image=OLD))
     assert str(problem).startswith("spec.engine.image: vLLM 0.31.0 is not supported")
     assert "0.32.0" in problem.message
+
+
+@pytest.mark.parametrize("part", ["labels", "annotations"])
+def test_keys_of_the_operator_and_the_cluster_are_theirs(part: str) -> None:
+    reserved = ["guidedmodel.io/name", "a.guidedmodel.io/x", "A.K8S.io/x", "apps.k8s.io/x"]
+    reserved += ["leaderworkerset.sigs.k8s.io/worker-index"]
+    reserved += ["container.apparmor.security.beta.kubernetes.io/engine"]
+    free = ["cluster-autoscaler.kubernetes.io/x", "notkubernetes.io/x", "kubernetes.io", "a", "x.io/k8s.io"]
+    gm = guided_model(pod={part: dict.fromkeys([*free, *reserved], "x")})
+    found = [each.message.partition(" ")[0] for each in check(gm) if each.field == f"spec.pod.{part}"]
+    assert found == reserved
+
+
+@pytest.mark.parametrize(
+    "part", [{"a": [[[]]] * 20_000}, {"a": json.loads("[" * 400 + "]" * 400)}, {"a": dt.date(2026, 1, 1)}]
+)
+def test_a_part_of_a_pod_is_settings_and_no_data(part: dict[str, Any]) -> None:
+    with pytest.raises(ManifestError, match=r"spec\.pod\.affinity: (is larger|must be JSON)"):
+        parse(changed(minimal(), pod={"affinity": part}))
