@@ -70,20 +70,13 @@ GRAMMAR = {"name": "a", "kind": "JSONSchema", "configMapKeyRef": {"name": "texts
 ACCEPTED: dict[str, dict[str, Any]] = {
     "minimal": {},
     "null for what has a default": {"parallelism": {"pipeline": None}, "engine__args": None},
-    "hub": {"model": {"uri": "hf://org/name", "revision": "main"}},
     **{
         f"revision {revision}": {"model": {"uri": "hf://org/name", "revision": revision}}
-        for revision in ("release/v1.0-rc.1", "a" * 40, "refsheet/1", "pr/fix", "feature/refs/pr/7")
+        for revision in ("release/v1.0-rc.1", "refsheet/1", "feature/refs/pr/7")
     },
-    "hub without organisation": {"model__uri": "hf://gpt2"},
-    "claim's root": {"model__uri": "pvc://models"},
     "claim's root with a slash": {"model__uri": "pvc://models/"},
-    "folder with a slash": {"model__uri": "pvc://models/tiny/"},
     "deep folder": {"model__uri": "pvc://models.v2/a/b_c/d.e"},
     "image's folder": {"model__uri": "file:///weights/llama"},
-    "draft model": {"speculative": DRAFT},
-    "draft model, async": {"speculative": DRAFT | {"asyncScheduling": "On"}},
-    "ngram, sync": {"speculative": NGRAM | {"asyncScheduling": "Off"}},
     # What they may be is for the operator to say.
     "arguments": {"engine__args": ["--seed", "-1", "--hf-overrides.rope_theta=1", "--model=x", "word"]},
     "environment": {
@@ -97,17 +90,10 @@ ACCEPTED: dict[str, dict[str, Any]] = {
     "compact with a named backend": {
         "guidedDecoding": {"placement": "Scheduler", "backend": "Guidance", "whitespace": "Compact"}
     },
-    "compact on the ranks": {"guidedDecoding": {"whitespace": "Compact"}},
-    "strict and unproven": {"guidedDecoding": {"unsupportedKeywords": "Reject", "proof": "Never"}},
     "as vLLM does": {"guidedDecoding": {"unsupportedKeywords": "Allow", "whitespace": "Unbounded"}},
-    "requests choose little": {"guidedDecoding": {"requestOptions": ["Whitespace"]}},
     "requests choose nothing": {"guidedDecoding": {"requestOptions": []}},
     "named grammars": {
         "guidedDecoding": {"grammars": [GRAMMAR, GRAMMAR | {"name": "b", "kind": "StructuralTag"}]}
-    },
-    "quantities": {"resources": {"limits": {"cpu": 2, "memory": "1.5Gi"}}},
-    "processors": {
-        "logitsProcessors": [{"name": "a", "factory": "x.y:Z", "params": {"deep": [{"er": None}, 1.5]}}]
     },
     "processors that are enforced": {
         "logitsProcessors": [
@@ -118,29 +104,11 @@ ACCEPTED: dict[str, dict[str, Any]] = {
     },
     "no pods": {"replicas": 0},
     "several nodes": {"parallelism": {"tensor": 4, "pipeline": 2, "nodes": 4}},
-    "network policy": {"networkPolicy": {}},
     "network policy with peers": {
         "networkPolicy": {"allowFrom": [{"namespaceLabels": {"a/b": "c"}, "podLabels": {"d": ""}}]}
     },
-    "network policy for nobody": {"networkPolicy": {"allowFrom": []}},
     "metrics": {"telemetry": {"metrics": {"interval": "15s", "labels": {"release": "prometheus"}}}},
-    "no time to drain": {"drain": {"timeout": "0s"}},
-    "token of the hub": {"model": {"uri": "hf://o/n", "authSecretKeyRef": KEY}},
-    "token for the draft": {"model__authSecretKeyRef": KEY, "speculative": DRAFT | {"draftModel": HUB}},
     "token for an adapter": {"model__authSecretKeyRef": KEY, "lora": {"adapters": [{"name": "a"} | HUB]}},
-    "engine": {
-        "engine": {
-            "image": "example.com/mine@sha256:00",
-            "version": "0.32.0",
-            "apiKeySecretKeyRef": KEY,
-        }
-    },
-    "head": {"speculative": DRAFT | {"method": "Eagle3", "asyncScheduling": "On"}},
-    "head behind stages": {
-        "speculative": DRAFT | {"method": "Eagle3"},
-        "parallelism": {"pipeline": 2},
-    },
-    "ngram, async": {"speculative": NGRAM | {"asyncScheduling": "On"}},
     "the model's own block": {
         "speculative": {"method": "DSpark", "numTokens": 5, "verification": "Adaptive"},
     },
@@ -148,29 +116,16 @@ ACCEPTED: dict[str, dict[str, Any]] = {
         "speculative": DRAFT
         | {"method": "DFlash", "draftSampling": "Probabilistic", "verification": "Block"},
     },
-    "guesses by load": {"speculative": NGRAM | {"numTokens": "Auto"}},
     "guesses by load, at most": {"speculative": NGRAM | {"numTokens": "Auto", "maxTokens": 5}},
-    "own layers": {"speculative": {"method": "MTP", "numTokens": 1, "disableAbove": 32}},
-    "adapters": {"lora": {"adapters": [ADAPTER]}},
-    "storage": {"storage": {"hub": CLAIM, "cache": CLAIM, "sharedMemory": "8Gi"}},
-    "on the CPU": {"engine__accelerator": {"type": "None"}},
-    "accelerators of AMD": {"engine__accelerator": {"resource": "amd.com/gpu"}},
     "slices of a GPU": {"engine__accelerator": {"resource": "nvidia.com/mig-1g.10gb", "perRank": 2}},
     "claims of devices": {
         "engine__accelerator": {"type": "Claims", "claims": [DEVICES]},
         "pod": {"resourceClaims": [{"name": "channel", "resourceClaimName": "c"}]},
     },
-    "network devices": {"resources": {"limits": {"rdma/hca": 1, "nvidia.com/hostdev": 1}}},
-    "downloads with a limit": {"resources": {"limits": {"ephemeral-storage": "200Gi"}}},
     "pod": {"pod": POD},
-    "metrics as usual": {"telemetry": {"metrics": {}}},
-    "telemetry on without a collector": {"telemetry": {}},
     "a share of traces": {"telemetry": {"endpoint": "http://c:4318", "sampling": "0.05"}},
     "collectors by address": {"telemetry": {"endpoint": "http://[fd00::1]:4318/v1"}},
-    "limits": {"guidedDecoding": {"compile": {"maxSchemaSize": "1Mi", "maxDepth": 128}}},
     "compile": {"guidedDecoding": {"compile": {"workers": 4, "memory": "128Mi"}}},
-    "rollout without spare GPUs": {"rollout": {"maxUnavailable": "25%", "paused": True}},
-    "rollout with a spare pod": {"rollout": {"maxSurge": 1, "maxUnavailable": 0}},
     "rollout with a share to spare": {"rollout": {"maxSurge": "100%", "maxUnavailable": "0%"}},
     "rollout back, restarted": {"rollout": {"rollbackTo": "0123456789", "restartToken": "2026-11-21"}},
     "deadline of a quick start": {
@@ -194,10 +149,6 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"guidedDecoding": {"grammars": [{"name": "a", "kind": "Regex"}]}},
         "spec.guidedDecoding.grammars[0].configMapKeyRef",
     ),
-    "grammar with a path for a key": (
-        {"guidedDecoding": {"grammars": [GRAMMAR | {"configMapKeyRef": {"name": "a", "key": "a/b"}}]}},
-        "spec.guidedDecoding.grammars[0].configMapKeyRef.key",
-    ),
     "what requests may choose, twice": (
         {"guidedDecoding": {"requestOptions": ["Backend", "Backend"]}},
         "spec.guidedDecoding.requestOptions",
@@ -208,31 +159,18 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "s3": ({"model__uri": "s3://bucket/m"}, "spec.model.uri"),
     "path upwards": ({"model__uri": "pvc://models/../x"}, "spec.model.uri"),
-    "blank in a path": ({"model__uri": "pvc://models/my model"}, "spec.model.uri"),
     "address of a hub's page": ({"model__uri": "hf://https://hub/o/n"}, "spec.model.uri"),
     "revision behind the name": ({"model__uri": "hf://org/name@main"}, "spec.model.uri"),
-    "tag behind the name": ({"model__uri": "hf://org/name:v1"}, "spec.model.uri"),
-    "relative file": ({"model__uri": "file://weights"}, "spec.model.uri"),
     "revision of a volume": ({"model__revision": "main"}, "is allowed only with an hf:// URI"),
     **{
         f"revision {revision}": (
             {"model": {"uri": "hf://org/name", "revision": revision}},
             "spec.model.revision",
         )
-        for revision in ("refs/pr/7", "Refs/pr/7", "pr/7", "/refs/pr/7", "a/../refs/pr/7", "a..b", "-a")
+        for revision in ("Refs/pr/7", "pr/7", "a/../refs/pr/7", "-a")
     },
-    "draft of a stranger": (
-        {"speculative": DRAFT | {"draftModel": HUB | {"revision": "refs/pr/7"}}},
-        "spec.speculative.draftModel.revision",
-    ),
-    "argument with a tab": ({"engine__args": ["--seed\t=1"]}, "spec.engine.args[0]"),
     "argument with a line break": ({"engine__args": ["--seed=7\n--model=x"]}, "spec.engine.args[0]"),
-    "line break behind an option": ({"engine__args": ["--seed=7", "--model\n"]}, "spec.engine.args[1]"),
     "token for nobody": ({"model__authSecretKeyRef": KEY}, "has an hf:// URI"),
-    "key of a Secret without its name": (
-        {"engine__apiKeySecretKeyRef": {"key": "k"}},
-        "apiKeySecretKeyRef.name",
-    ),
     "version of a tag": ({"engine__version": "v0.32.0"}, "spec.engine.version"),
     "head missing": (
         {"speculative": {"method": "Eagle3", "numTokens": 3}},
@@ -242,38 +180,16 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"speculative": DRAFT | {"method": "MTP"}},
         "not allowed with methods NGram and MTP",
     ),
-    "grammars that guess": ({"speculative": {"method": "Grammar", "numTokens": 3}}, "method"),
     "a number of guesses, and another": (
         {"speculative": NGRAM | {"maxTokens": 5}},
         "is allowed only with numTokens Auto",
     ),
-    "guesses by another word": ({"speculative": NGRAM | {"numTokens": "auto"}}, "numTokens"),
     "a number of guesses as a text": ({"speculative": NGRAM | {"numTokens": "3"}}, "numTokens"),
-    "too many guesses by load": (
-        {"speculative": NGRAM | {"numTokens": "Auto", "maxTokens": 33}},
-        "maxTokens",
-    ),
-    "guesses never": ({"speculative": NGRAM | {"disableAbove": 0}}, "disableAbove"),
-    "no adapters": ({"lora": {"adapters": []}}, "adapters"),
-    "adapter upwards": (
-        {"lora": {"adapters": [ADAPTER | {"uri": "pvc://a/../b"}]}},
-        "spec.lora.adapters[0].uri",
-    ),
     "adapter called as the model": (
         {"lora": {"adapters": [ADAPTER | {"name": "tiny"}]}},
         "must not have the served name of the model",
     ),
-    "two adapters of one name": ({"lora": {"adapters": [ADAPTER, ADAPTER]}}, "spec.lora.adapters"),
-    "two volumes of one name": (
-        {"pod": {"volumes": [{"name": "a", "emptyDir": {}}] * 2}},
-        "spec.pod.volumes",
-    ),
-    "volume's name with a path": (
-        {"pod": {"volumes": [{"name": "a/b", "emptyDir": {}}]}},
-        "spec.pod.volumes[0]",
-    ),
     "root": ({"pod": {"runAsUser": 0}}, "runAsUser"),
-    "root's group": ({"pod": {"fsGroup": 0}}, "fsGroup"),
     **{
         f"{part} of a pod": ({"pod": {part: value}}, part)
         for part, value in {
@@ -284,40 +200,19 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     },
     "token of the service account": ({"pod": {"automountServiceAccountToken": True}}, "automount"),
     "variable without a value": ({"engine__env": [{"name": "TZ"}]}, "exactly one of value and valueFrom"),
-    "variable with two values": (
-        {
-            "engine__env": [
-                {"name": "TZ", "value": "1", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}
-            ]
-        },
-        "exactly one of value and valueFrom",
-    ),
     "compact without a backend": (
         {"guidedDecoding": {"placement": "Scheduler", "whitespace": "Compact"}},
         "Compact with placement Scheduler needs backend XGrammar or Guidance",
     ),
-    "draft model missing": (
-        {"speculative": {"method": "DraftModel", "numTokens": 3}},
-        "required for methods DraftModel, Eagle3 and DFlash",
-    ),
-    "draft model for ngram": (
-        {"speculative": DRAFT | {"method": "NGram"}},
-        "not allowed with methods NGram and MTP",
-    ),
-    "DFlash without its head": (
-        {"speculative": {"method": "DFlash", "numTokens": 7}},
-        "required for methods DraftModel, Eagle3 and DFlash",
-    ),
     "device as it was": ({"engine__device": "CPU"}, "device"),
     "cpu for an accelerator": ({"engine__accelerator": {"resource": "cpu"}}, "accelerator.resource"),
-    "no accelerators": ({"engine__accelerator": {"perRank": 0}}, "accelerator.perRank"),
     "resource of no accelerators": (
         {"engine__accelerator": {"type": "None", "resource": "amd.com/gpu"}},
         "must be Resource if resource or perRank is set",
     ),
-    "claims of no type": (
-        {"engine__accelerator": {"claims": [DEVICES]}},
-        "must be set if, and only if, type is Claims",
+    "same processor twice": (
+        {"logitsProcessors": [{"name": "a", "factory": "x.y:Z"}] * 2},
+        "logitsProcessors",
     ),
     "claims of nothing": (
         {"engine__accelerator": {"type": "Claims"}},
@@ -332,35 +227,19 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         "data above 1 together with nodes above 1 is not supported",
     ),
     "rollout that cannot move": ({"rollout": {"maxUnavailable": 0}}, "must not be 0 if maxSurge is 0"),
-    "rollout that cannot move, in percent": (
-        {"rollout": {"maxUnavailable": "0%", "maxSurge": "0%"}},
-        "must not be 0 if maxSurge is 0",
-    ),
-    "more than all pods": ({"rollout": {"maxUnavailable": "101%"}}, "maxUnavailable"),
-    "negative surge": ({"rollout": {"maxSurge": -1}}, "maxSurge"),
-    "surge as words": ({"rollout": {"maxSurge": "one"}}, "maxSurge"),
-    "rollback to a number": ({"rollout": {"rollbackTo": 3}}, "rollbackTo"),
     "rollback to a name": ({"rollout": {"rollbackTo": "the one before"}}, "rollbackTo"),
-    "no worker": ({"guidedDecoding": {"compile": {"workers": 0}}}, "workers"),
-    "memory as a number": ({"guidedDecoding": {"compile": {"memory": "2e9"}}}, "memory"),
     "too deep": ({"guidedDecoding": {"compile": {"maxDepth": 1000}}}, "maxDepth"),
     "no duration": ({"probes": {"stallTimeout": "1.5m"}}, "stallTimeout"),
     "no quantity": ({"resources": {"limits": {"cpu": "two"}}}, "cpu"),
     "unknown enum value": ({"guidedDecoding": {"placement": "rank"}}, "placement"),
-    "keywords ignored": ({"guidedDecoding": {"unsupportedKeywords": "Ignore"}}, "unsupportedKeywords"),
-    "unknown proof": ({"guidedDecoding": {"proof": "Sometimes"}}, "proof"),
     "unknown field": ({"guidedDecoding": {"backends": "Auto"}}, "backends"),
-    "unknown field of the spec": ({"gpus": 4}, "gpus"),
     "number as text": ({"parallelism": {"tensor": "2"}}, "tensor"),
     "too many ranks of all engines": (
         {"parallelism": {"tensor": 32, "pipeline": 2, "data": 2}},
         "129, the number of processes that a pod can watch",
     ),
-    "too many ranks": ({"parallelism": {"tensor": 129}}, "tensor"),
     "no ranks": ({"parallelism": {"tensor": 0}}, "tensor"),
-    "negative replicas": ({"replicas": -1}, "replicas"),
     "too many arguments": ({"engine__args": ["--seed"] * 65}, "args"),
-    "long argument": ({"engine__args": ["x" * 2049]}, "args"),
     "same variable twice": (
         {"engine__env": [{"name": "A", "value": "1"}, {"name": "A", "value": "2"}]},
         "env",
@@ -375,12 +254,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         },
         "an enforced processor always runs: remove applyByDefault",
     ),
-    "same processor twice": (
-        {"logitsProcessors": [{"name": "a", "factory": "x.y:Z"}] * 2},
-        "logitsProcessors",
-    ),
     "more traces than requests": ({"telemetry": {"sampling": "1.5"}}, "sampling"),
-    "sampling as a number": ({"telemetry": {"sampling": 0.5}}, "sampling"),
     **{
         f"collector {endpoint}": ({"telemetry": {"endpoint": endpoint}}, "spec.telemetry.endpoint")
         for endpoint in ("http://[::1", "http://a]b", "http://[1:2]", "http://[1.2.3.4]", "http://a:65536")

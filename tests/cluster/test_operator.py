@@ -1,40 +1,58 @@
-"""The real operator process, with the rights of its service account, on a real API server and controllers."""
+"""A model's life with the real operator, in its account's rights, on a real API server and controllers."""
 
 import json
 import signal
-import time
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
-from guided_contract import names, status
+from guided_contract import names
 from support.cluster import Cluster, KubectlError
 from support.kstatus import kstatus
 from support.kubelet import Kubelet
 from support.operator_process import Operator
+from support.optional_apis import installed
 from support.resources import await_condition, conditions, deployment, environment, items, model
 from support.waiting import eventually
+from support.worker_sets import WorkerSets
 
-pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("operator")]
+pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("operator", "kubelet")]
 Object = dict[str, Any]
+HPA = Path(__file__).parents[2] / "manifests/samples/scaling/hpa.yaml"
+METRICS = {"metrics": {"labels": {"release": "prometheus"}}}
+CHILDREN = {
+    *("ConfigMap", "ControllerRevision", "Deployment", "PodDisruptionBudget", "Service", "ServiceAccount"),
+    "NetworkPolicy",
+}
+ALL = (
+    "deployments,services,configmaps,serviceaccounts,controllerrevisions,poddisruptionbudgets,networkpolicies"
+)
 
 
-@pytest.mark.usefixtures("kubelet")
-def test_model_gets_its_children_and_becomes_ready(api_server: Cluster, namespace: str) -> None:
-    api_server.apply(model(namespace, replicas=2))
+def kinds_of(cluster: Cluster, namespace: str) -> set[str]:
+    return {each["kind"] for each in items(cluster, namespace, ALL)}
+
+
+def pods(cluster: Cluster, namespace: str) -> set[str]:
+    return {each["metadata"]["uid"] for each in items(cluster, namespace, "pods")}
+
+
+def test_a_model_gets_its_children_and_becomes_ready(api_server: Cluster, namespace: str) -> None:
+    """But for one whose name somebody else has, until they give it up."""
+    theirs = {"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy"}
+    theirs |= {"metadata": {"name": "m", "namespace": namespace}, "spec": {"podSelector": {}}}
+    api_server.apply(theirs)
+    api_server.apply(model(namespace, replicas=2, networkPolicy={}))
+    conflict = await_condition(api_server, namespace, "Ready", "False", "NameConflict")
+    assert conflict["message"].startswith("NetworkPolicy m exists")
+    api_server.kubectl("delete", "networkpolicy", "m", "-n", namespace)
     ready = await_condition(api_server, namespace, "Ready", "True", "PodsReady")
     assert ready["message"] == "2 of 2 pods are ready"
-    found = items(api_server, namespace)
-    assert sorted(each["kind"] for each in found) == [
-        "ConfigMap",
-        "ConfigMap",
-        "ControllerRevision",
-        "Deployment",
-        "PodDisruptionBudget",
-        "Service",
-        "ServiceAccount",
-    ]
-    assert all(each["metadata"]["ownerReferences"][0]["controller"] for each in found)
+    made = items(api_server, namespace, ALL)
+    assert {each["kind"] for each in made} == CHILDREN
+    assert all(each["metadata"]["ownerReferences"][0]["controller"] for each in made)
     gm = api_server.get("gm", "m", "-n", namespace)
     assert "finalizers" not in gm["metadata"]
     assert set(gm["metadata"].get("annotations", {})) <= {"kubectl.kubernetes.io/last-applied-configuration"}
@@ -42,136 +60,102 @@ def test_model_gets_its_children_and_becomes_ready(api_server: Cluster, namespac
     assert (seen["replicas"], seen["readyReplicas"], seen["updatedReplicas"]) == (2, 2, 2)
     assert seen["observedGeneration"] == gm["metadata"]["generation"]
     assert {each["type"]: each["status"] for each in seen["conditions"]} == {
-        "Ready": "True",
-        "Available": "True",
-        "Progressing": "False",
-        "Compatible": "True",
-        "GuidedDecoding": "True",
+        **dict.fromkeys(("Ready", "Available", "Compatible", "GuidedDecoding"), "True"),
         "AuxiliaryResourcesReady": "True",
+        "Progressing": "False",
     }
     assert (seen["ranks"]["total"], seen["ranks"]["missing"]) == (4, 0)
-    versions = {"vllm": "0.32.0", "xgrammar": "0.2.8", "llguidance": "1.7.6"}
-    assert seen["resolved"]["versions"] == versions
+    assert seen["resolved"]["versions"]["vllm"] == "0.32.0"
 
 
-@pytest.mark.usefixtures("kubelet")
-def test_scaling_through_the_subresource_and_to_zero(api_server: Cluster, namespace: str) -> None:
+def test_drift_is_repaired_and_what_is_no_longer_wanted_goes(api_server: Cluster, namespace: str) -> None:
+    wanted = model(namespace, networkPolicy={})
+    # Characters that JSON, YAML and Go write each in their own way.
+    wanted["spec"]["engine"]["env"] = [{"name": "APP_ODD", "value": '<&>é😀\u2028\x7f\t"'}]
+    api_server.apply(wanted)
+    await_condition(api_server, namespace, "Ready", "True")
+    before = pods(api_server, namespace)
+
+    # What others add stays, what they change does not.
+    api_server.kubectl("annotate", "deployment/m", "somebody=else", "-n", namespace)
+    api_server.kubectl("scale", "deployment/m", "--replicas=4", "-n", namespace)
+    eventually(lambda: deployment(api_server, namespace)["spec"]["replicas"] == 1, what="replicas repaired")
+    assert deployment(api_server, namespace)["metadata"]["annotations"]["somebody"] == "else"
+    api_server.kubectl("delete", "service/m", "poddisruptionbudget/m", "-n", namespace)
+    eventually(lambda: kinds_of(api_server, namespace) == CHILDREN, what="both are back")
+    # Without our label an object is invisible to the watch, but still ours.
+    api_server.kubectl("label", "serviceaccount/m", f"{names.LABEL_NAME}-", "-n", namespace)
+    api_server.kubectl("annotate", "guidedmodel/m", "look=now", "-n", namespace)
+    eventually(lambda: kinds_of(api_server, namespace) == CHILDREN, what="the label is back")
+    assert pods(api_server, namespace) >= before
+
+    api_server.apply(model(namespace))
+    eventually(lambda: "NetworkPolicy" not in kinds_of(api_server, namespace), what="the policy is pruned")
+    eventually(lambda: "APP_ODD" not in environment(api_server, namespace), what="the variable is removed")
+    await_condition(api_server, namespace, "Ready", "True")
+    assert len(api_server.get("controllerrevisions", "-n", namespace)["items"]) == 2
+
+
+def test_a_model_that_is_made_anew_at_once_becomes_ready(api_server: Cluster, namespace: str) -> None:
     api_server.apply(model(namespace))
     await_condition(api_server, namespace, "Ready", "True")
-    api_server.kubectl("scale", "gm/m", "--replicas=3", "-n", namespace)
-    eventually(lambda: conditions(api_server, namespace)["Ready"]["message"].startswith("3 of 3"))
-    assert len(api_server.get("controllerrevisions", "-n", namespace)["items"]) == 1, "no new revision"
-    api_server.kubectl("scale", "gm/m", "--replicas=0", "-n", namespace)
-    await_condition(api_server, namespace, "Progressing", "False", "ScaledToZero")
-    await_condition(api_server, namespace, "Ready", "False", "ScaledToZero")
-    eventually(lambda: not items(api_server, namespace, "pods"))
-
-
-def test_scaling_asks_for_one_object_and_no_other_of_its_name(api_server: Cluster, namespace: str) -> None:
-    """The operator scales what it has seen, and a Deployment may be another one meanwhile."""
-    api_server.apply(model(namespace))
-    eventually(lambda: items(api_server, namespace, "deployments"))
-    patch = {"metadata": {"uid": "5c4b3a29-0000-4000-8000-000000000000"}, "spec": {"replicas": 9}}
-    asked = ("patch", "deployment/m", "-n", namespace, "--type=merge", f"--patch={json.dumps(patch)}")
-    with pytest.raises(KubectlError, match=r"metadata\.uid.*immutable"):
-        api_server.kubectl(*asked)
-    assert api_server.get("deployment/m", "-n", namespace)["spec"]["replicas"] == 1
-
-
-@pytest.mark.usefixtures("kubelet")
-def test_named_grammars_are_followed_and_restart_nothing(api_server: Cluster, namespace: str) -> None:
-    def ask(*grammars: str) -> None:
-        named = [
-            {"name": name, "kind": "Regex", "configMapKeyRef": {"name": "texts", "key": name}}
-            for name in grammars
-        ]
-        api_server.apply(model(namespace, guidedDecoding={"grammars": named}))
-
-    def look() -> None:
-        """Have the operator look now: by itself it looks at others' ConfigMaps once a minute."""
-        now = f"look={time.monotonic_ns()}"
-        api_server.kubectl("annotate", "gm/m", now, "--overwrite", "-n", namespace)
-
-    def texts(**data: str) -> None:
-        metadata = {"name": "texts", "namespace": namespace}
-        api_server.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data})
-        look()
-
-    def mounted(**wanted: str) -> None:
-        def are_mounted() -> bool:
-            data = api_server.get("configmap", "m-grammars", "-n", namespace).get("data") or {}
-            return data == {name.replace("_", "."): text for name, text in wanted.items()}
-
-        eventually(are_mounted, what=str(wanted))
-
-    def lacks_the_config_map() -> bool:
-        said: str = conditions(api_server, namespace).get("GuidedDecoding", {}).get("message", "")
-        return "one: there is no ConfigMap texts" in said
-
-    ask("one")
-    eventually(lacks_the_config_map, what="what is missing is told by name")
-    texts(one="a+")
-    mounted(one_Regex="a+")
+    first = api_server.get("gm", "m", "-n", namespace)["metadata"]["uid"]
+    api_server.kubectl("delete", "gm/m", "-n", namespace, "--wait=false")
+    api_server.apply(model(namespace))  # while its namesake's children are still there
     await_condition(api_server, namespace, "Ready", "True")
-    generation = deployment(api_server, namespace)["metadata"]["generation"]
-    texts(one="b+", two="c")
-    ask("one", "two")
-    mounted(one_Regex="b+", two_Regex="c")
-    api_server.kubectl("delete", "configmap", "texts", "-n", namespace)
-    look()
-    eventually(lacks_the_config_map, what="its loss is seen")
-    mounted(one_Regex="b+", two_Regex="c")  # pods keep what they have
-    ask()
-    mounted()
-    assert len(api_server.get("controllerrevisions", "-n", namespace)["items"]) == 1, "no new revision"
-    assert deployment(api_server, namespace)["metadata"]["generation"] == generation, "no pod restarted"
+    second = api_server.get("gm", "m", "-n", namespace)["metadata"]["uid"]
+    assert second != first
+    assert deployment(api_server, namespace)["metadata"]["ownerReferences"][0]["uid"] == second
 
 
-def test_readiness_is_lost_and_regained_with_its_reason(
+def test_what_is_the_matter_is_told_while_it_lasts(
     api_server: Cluster, namespace: str, kubelet: Kubelet
 ) -> None:
+    """Grammars that are missing, a crash, and words that the API server refuses."""
     kubelet.ready = False
     kubelet.say(ready=False, reason="GrammarsPending", message="2 of 3 grammars are compiled")
     api_server.apply(model(namespace))
-    pending = await_condition(api_server, namespace, "GuidedDecoding", "False", "GrammarsPending")
-    assert "2 of 3 grammars are compiled" in pending["message"]
-    held = await_condition(api_server, namespace, "Ready", "False", "GrammarsPending")
-    assert "2 of 3 grammars are compiled" in held["message"]
+    for condition in ("GuidedDecoding", "Ready"):
+        held = await_condition(api_server, namespace, condition, "False", "GrammarsPending")
+        assert "2 of 3 grammars are compiled" in held["message"]
     kubelet.say()
     kubelet.ready = True
     await_condition(api_server, namespace, "Ready", "True")
     await_condition(api_server, namespace, "GuidedDecoding", "True", "Active")
-    kubelet.trouble = [
-        {
-            "name": "engine",
-            "image": "x",
-            "imageID": "",
-            "ready": False,
-            "restartCount": 3,
-            "state": {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off"}},
-            "lastState": {
-                "terminated": {"exitCode": 139, "reason": "Error", "startedAt": None, "finishedAt": None}
-            },
-        }
-    ]
+
+    ended = {"exitCode": 139, "reason": "Error", "startedAt": None, "finishedAt": None}
+    back_off = {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off"}}
+    engine = {"name": "engine", "image": "x", "imageID": "", "ready": False, "restartCount": 3}
+    kubelet.trouble = [{**engine, "state": back_off, "lastState": {"terminated": ended}}]
     crashed = await_condition(api_server, namespace, "Ready", "False", "ContainerCrashed")
     assert "exit code 139" in crashed["message"]
     await_condition(api_server, namespace, "Available", "False", "NoReadyPods")
     kubelet.trouble = []
     await_condition(api_server, namespace, "Ready", "True")
 
+    running = pods(api_server, namespace)
+    for wrong, named in (
+        ({"affinity": {"nodeAffinty": {}}}, "nodeAffinty"),
+        ({"tolerations": [{"operator": "Exists", "value": "x"}]}, "value must be empty"),
+        ({"labels": {"a": "b c"}}, "b c"),
+    ):
+        api_server.apply(model(namespace, pod=wrong))
 
-def test_pod_that_no_node_takes_is_told(api_server: Cluster, namespace: str) -> None:
-    api_server.apply(model(namespace))  # and nobody plays a kubelet: the real scheduler speaks
-    waiting = await_condition(api_server, namespace, "Ready", "False", "Unschedulable")
-    assert "nodes available" in waiting["message"]
-    assert kstatus(api_server.get("gm", "m", "-n", namespace)) == "InProgress"
+        def is_told(named: str = named) -> bool:
+            told = conditions(api_server, namespace)["Ready"]
+            return told["reason"] == "ApplyRefused" and named in told["message"]
+
+        eventually(is_told, timeout_s=30, what=named)
+        assert pods(api_server, namespace) == running
+    api_server.apply(model(namespace))
+    await_condition(api_server, namespace, "Ready", "True")
+    assert pods(api_server, namespace) == running
 
 
-def test_ready_of_an_older_generation_ends_no_wait(
-    api_server: Cluster, namespace: str, kubelet: Kubelet, operator: Operator
+def test_a_model_is_scaled_by_its_subresource_and_to_none(
+    api_server: Cluster, namespace: str, operator: Operator
 ) -> None:
-    del kubelet
+    """What was ready before ends no wait, and no revision is new."""
     wait = ("wait", "--for=condition=Ready", "gm/m", "-n", namespace)
     api_server.apply(model(namespace))
     api_server.kubectl(*wait, "--timeout=30s")
@@ -183,87 +167,84 @@ def test_ready_of_an_older_generation_ends_no_wait(
             api_server.kubectl(*wait, "--timeout=1s")
         assert kstatus(api_server.get("gm", "m", "-n", namespace)) == "InProgress"
         api_server.apply(model(namespace, "new"))
-        assert kstatus(api_server.get("gm", "new", "-n", namespace)) == "InProgress"
-        assert conditions(api_server, namespace)["Ready"]["status"] == "True", "that of the generation before"
+        assert kstatus(api_server.get("gm", "new", "-n", namespace)) == "InProgress", "nobody has seen it"
     finally:
         operator.send(signal.SIGCONT)
     api_server.kubectl(*wait, "--timeout=30s")
     assert api_server.get("gm", "m", "-n", namespace)["status"]["readyReplicas"] == 2
+    revisions = api_server.get("controllerrevisions", "-n", namespace, "-l", f"{names.LABEL_NAME}=m")
+    assert len(revisions["items"]) == 1
+
+    # The operator scales what it has seen, and a Deployment may be another one meanwhile.
+    another = {"metadata": {"uid": "5c4b3a29-0000-4000-8000-000000000000"}, "spec": {"replicas": 9}}
+    asked = ("patch", "deployment/m", "-n", namespace, "--type=merge", f"--patch={json.dumps(another)}")
+    with pytest.raises(KubectlError, match=r"metadata\.uid.*immutable"):
+        api_server.kubectl(*asked)
+
+    api_server.kubectl("delete", "gm/new", "-n", namespace)
+    api_server.kubectl("scale", "gm/m", "--replicas=0", "-n", namespace)
+    await_condition(api_server, namespace, "Progressing", "False", "ScaledToZero")
+    await_condition(api_server, namespace, "Ready", "False", "ScaledToZero")
+    eventually(lambda: not items(api_server, namespace, "pods"))
 
 
-def test_sidecar_that_lies_or_floods_hurts_nobody(
-    api_server: Cluster, namespace: str, kubelet: Kubelet
-) -> None:
-    kubelet.page = b"[" * (1 << 20)
+def test_kubernetes_own_autoscaler_scales_a_model(api_server: Cluster, namespace: str) -> None:
     api_server.apply(model(namespace))
-    silent = await_condition(api_server, namespace, "GuidedDecoding", "Unknown", "SidecarUnreachable")
-    assert "larger than" in silent["message"]
     await_condition(api_server, namespace, "Ready", "True")
-    # Names twice, numbers below zero and endless text: what the CRD would refuse is cut before it is written.
-    twice = [status.RankStatus(rank=0, state="Missing"), status.RankStatus(rank=-1, state="Connected")]
-    kubelet.say(ready=False, reason="A reason/of its own" * 40, message="m" * 9000, ranks=[*twice, *twice])
-    kubelet.ready = False
-    lied = await_condition(api_server, namespace, "GuidedDecoding", "False", "NotReady")
-    assert len(lied["message"]) <= 1024
-    seen = api_server.get("gm", "m", "-n", namespace)["status"]
-    assert seen["ranks"] == {"total": 1, "missing": 1, "desynced": 0}
+    first = pods(api_server, namespace)
+    hpa = yaml.safe_load(HPA.read_text())
+    hpa["metadata"]["namespace"] = namespace
+    hpa["spec"]["scaleTargetRef"]["name"] = "m"
+    api_server.apply({**hpa, "spec": {**hpa["spec"], "minReplicas": 3, "maxReplicas": 3}})
 
+    def is_scaled() -> bool:
+        return bool(conditions(api_server, namespace)["Ready"]["message"] == "3 of 3 pods are ready")
 
-@pytest.mark.usefixtures("kubelet")
-def test_drift_is_repaired_and_others_fields_are_left(api_server: Cluster, namespace: str) -> None:
-    odd = model(namespace)  # characters that JSON, YAML and Go write each in their own way
-    odd["spec"]["engine"]["env"] = [{"name": "APP_ODD", "value": '<&>é😀\u2028\x7f\t"'}]
-    api_server.apply(odd)
-    await_condition(api_server, namespace, "Ready", "True")
-    api_server.kubectl("annotate", "deployment/m", "somebody=else", "-n", namespace)
-    api_server.kubectl("scale", "deployment/m", "--replicas=4", "-n", namespace)
-    eventually(lambda: deployment(api_server, namespace)["spec"]["replicas"] == 1, what="replicas repaired")
-    assert deployment(api_server, namespace)["metadata"]["annotations"]["somebody"] == "else"
-    api_server.kubectl("delete", "service/m", "-n", namespace)
-    eventually(lambda: "Service" in [each["kind"] for each in items(api_server, namespace)])
-    [stored] = [each for each in items(api_server, namespace) if each["kind"] == "ControllerRevision"]
-    name = f"controllerrevision/{stored['metadata']['name']}"
-    api_server.kubectl("label", name, "app.kubernetes.io/name=other", "--overwrite", "-n", namespace)
-    api_server.kubectl("annotate", "guidedmodel/m", "look=now", "-n", namespace)  # what is not watched
-    eventually(
-        lambda: (
-            api_server.get(name, "-n", namespace)["metadata"]["labels"]["app.kubernetes.io/name"]
-            == "guidedmodel"
-        ),
-        what="a sealed object's label is repaired",
-    )
-    # Without our label the object is invisible to the watch, but still ours.
-    api_server.kubectl("label", "serviceaccount/m", f"{names.LABEL_NAME}-", "-n", namespace)
-    api_server.kubectl("annotate", "guidedmodel/m", "look=again", "--overwrite", "-n", namespace)
-    eventually(lambda: "ServiceAccount" in [each["kind"] for each in items(api_server, namespace)])
-
-
-@pytest.mark.usefixtures("kubelet")
-def test_field_that_is_no_longer_wanted_goes(api_server: Cluster, namespace: str) -> None:
-    wanted = model(namespace)
-    wanted["spec"]["engine"]["env"] = [{"name": "APP_EXTRA", "value": "1"}]
-    api_server.apply(wanted)
-    await_condition(api_server, namespace, "Ready", "True")
-    assert "APP_EXTRA" in environment(api_server, namespace)
-    api_server.kubectl("scale", "gm/m", "--replicas=2", "-n", namespace)  # which is no apply
-    eventually(lambda: conditions(api_server, namespace)["Ready"]["message"].startswith("2 of 2"))
-    wanted["spec"]["engine"]["env"] = []
-    api_server.apply(wanted)
-    eventually(lambda: "APP_EXTRA" not in environment(api_server, namespace), what="the variable is removed")
+    eventually(is_scaled, timeout_s=90, what="the real autoscaler writes the scale subresource")
+    assert first < pods(api_server, namespace), "none of those that were there went"
+    api_server.apply(model(namespace, drain={"timeout": "90s"}))  # an apply leaves replicas to whom they are
     generation = api_server.get("gm/m", "-n", namespace)["metadata"]["generation"]
     eventually(lambda: conditions(api_server, namespace)["Ready"]["observedGeneration"] == generation)
-    await_condition(api_server, namespace, "Ready", "True")
-    assert len(api_server.get("controllerrevisions", "-n", namespace)["items"]) == 2
+    assert api_server.get("gm", "m", "-n", namespace)["spec"]["replicas"] == 3
 
 
-@pytest.mark.usefixtures("kubelet")
-def test_model_made_anew_at_once_becomes_ready(api_server: Cluster, namespace: str) -> None:
-    api_server.apply(model(namespace))
-    await_condition(api_server, namespace, "Ready", "True")
-    first = api_server.get("gm", "m", "-n", namespace)["metadata"]["uid"]
-    api_server.kubectl("delete", "gm/m", "-n", namespace, "--wait=false")
-    api_server.apply(model(namespace))  # while its namesake's children are still there
-    await_condition(api_server, namespace, "Ready", "True")
-    second = api_server.get("gm", "m", "-n", namespace)["metadata"]["uid"]
-    assert second != first
-    assert deployment(api_server, namespace)["metadata"]["ownerReferences"][0]["uid"] == second
+def test_several_nodes_are_groups_once_their_api_is_there(
+    api_server: Cluster, namespace: str, kubelet: Kubelet
+) -> None:
+    def asked(**spec: Any) -> Object:
+        spread = {"parallelism": {"tensor": 2, "nodes": 2}, "rollout": {"maxUnavailable": "25%"}}
+        return model(namespace, **spread, **spec)
+
+    api_server.apply(asked(telemetry=METRICS))
+    missing = await_condition(api_server, namespace, "Ready", "False", "APIMissing")
+    assert "LeaderWorkerSet (leaderworkerset.x-k8s.io/v1)" in missing["message"]
+    missing = await_condition(api_server, namespace, "AuxiliaryResourcesReady", "False", "APIMissing")
+    assert "PodMonitor (monitoring.coreos.com/v1)" in missing["message"]
+    with (
+        installed(api_server, "leaderworkersets", "podmonitors"),
+        WorkerSets(api_server.kubeconfig, namespace),
+    ):
+        ready = await_condition(api_server, namespace, "Ready", "True")
+        assert ready["message"] == "2 of 2 pods are ready"
+        await_condition(api_server, namespace, "AuxiliaryResourcesReady", "True")
+        assert items(api_server, namespace, "podmonitors.monitoring.coreos.com")
+        status = api_server.get("gm", "m", "-n", namespace)["status"]
+        assert (status["replicas"], status["readyReplicas"], status["updatedReplicas"]) == (1, 1, 1)
+        made = {each["metadata"]["name"] for each in items(api_server, namespace, "pods")}
+        assert made == {"m-nodes-0", "m-nodes-0-1"}
+        api_server.kubectl("scale", "gm/m", "--replicas=2", "-n", namespace)
+        eventually(lambda: conditions(api_server, namespace)["Ready"]["message"].startswith("4 of 4"))
+        changed = asked(replicas=2)
+        changed["spec"]["engine"]["env"] = [{"name": "APP_EXTRA", "value": "1"}]
+        api_server.apply(changed)
+        eventually(lambda: conditions(api_server, namespace)["Ready"]["observedGeneration"] == 3)
+        await_condition(api_server, namespace, "Ready", "True")
+        before = pods(api_server, namespace)
+        ended = {"name": "engine", "image": "x", "imageID": "", "ready": False, "restartCount": 1}
+        kubelet.trouble = [{**ended, "state": {"waiting": {"reason": "CrashLoopBackOff"}}}]
+        eventually(lambda: before.isdisjoint(pods(api_server, namespace)), what="the groups begin again")
+        kubelet.trouble = []
+        await_condition(api_server, namespace, "Ready", "True")
+        api_server.kubectl("delete", "gm/m", "-n", namespace)
+        workers = "leaderworkersets.leaderworkerset.x-k8s.io"
+        eventually(lambda: not items(api_server, namespace, f"pods,{workers}"), timeout_s=60)

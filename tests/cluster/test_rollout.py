@@ -55,22 +55,6 @@ def settled(cluster: Cluster, namespace: str, number: int, replicas: int = 3) ->
     assert list(live(cluster, namespace).values()) == [key(number)] * replicas
 
 
-def test_one_pod_at_a_time_and_what_that_means_for_one_replica(
-    api_server: Cluster, namespace: str, kubelet: Kubelet
-) -> None:
-    with PodFloor(api_server.kubeconfig, namespace, floor=0, most=1) as watch:
-        api_server.apply(variant(namespace, 1, replicas=1))
-        settled(api_server, namespace, 1, replicas=1)
-        kubelet.unready_revision = key(2)
-        api_server.apply(variant(namespace, 2, replicas=1))
-        told = await_condition(api_server, namespace, "Progressing", "True", "RollingOut")
-        assert "no pod may serve until a new one is ready" in told["message"]
-        kubelet.unready_revision = ""
-        settled(api_server, namespace, 2, replicas=1)
-    assert watch.broken == []
-    assert watch.ended == 1
-
-
 def test_rollback_and_restart(api_server: Cluster, namespace: str, kubelet: Kubelet) -> None:
     del kubelet
     api_server.apply(variant(namespace, 1, replicas=1))

@@ -2,7 +2,6 @@
 
 import asyncio
 import concurrent.futures
-import json
 import time
 from collections.abc import Callable
 from typing import Any
@@ -20,13 +19,8 @@ from support.waiting import eventually
 pytestmark = [pytest.mark.node, pytest.mark.timeout(1200)]
 
 TIMEOUT_S = 120.0
-READY_WITHIN_S = 180.0
 MAX_RETRIES = 5
 KUBELET_TIMEOUT_S = 180.0
-
-
-def test_apply_to_ready_takes_under_three_minutes(served: Served) -> None:
-    assert served.ready_s < READY_WITHIN_S
 
 
 def test_status_tells_both_ranks(served: Served) -> None:
@@ -34,11 +28,6 @@ def test_status_tells_both_ranks(served: Served) -> None:
     conditions = {one["type"]: one["status"] for one in status["conditions"]}
     assert conditions["Ready"] == conditions["GuidedDecoding"] == conditions["Compatible"] == "True"
     assert status["ranks"] == {"total": 2, "missing": 0, "desynced": 0}
-
-
-def test_shared_memory_has_the_size_that_two_ranks_need(served: Served) -> None:
-    blocks = served.execute("engine", "df", "--output=size", "-k", "/dev/shm").split()[-1]
-    assert int(blocks) == 2 * 1024 * 1024
 
 
 def test_a_grammar_is_added_to_the_running_model(served: Served) -> None:
@@ -84,7 +73,7 @@ async def test_corpus_is_answered_validly_and_each_request_has_one_trace(served:
         served.node.devtools.jaeger_url,
         requests,
         began,
-        lambda: _page(served, "metrics"),
+        lambda: _counts(served),
     )
 
 
@@ -124,25 +113,6 @@ def test_a_changed_grammar_is_served_and_nothing_was_restarted(served: Served) -
     assert len(revisions["items"]) == 1
 
 
-def test_restarts_of_grammar_workers_are_told_and_restart_no_container(served: Served) -> None:
-    before = json.loads(_page(served, "status"))["grammarWorkers"]["restarts"]
-    killed = served.execute("sidecar", "python3", "-c", _KILL_WORKER)
-    assert killed.strip(), "there was a grammar worker to kill"
-
-    def is_told() -> bool:
-        page = json.loads(_page(served, "status"))
-        failure = page.get("lastFailure") or {}
-        return (
-            page["grammarWorkers"]["restarts"] > before
-            and page["grammarWorkers"]["ready"] > 0
-            and failure.get("code") == "grammar_compile_crashed"
-            and "an idle grammar worker died" in failure["message"]
-        )
-
-    eventually(is_told, 60)
-    assert set(served.restarts().values()) == {0}
-
-
 def _texts(regex: str) -> dict[str, Any]:
     about = {"name": "texts", "namespace": NAMESPACE}
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": about, "data": {"choice.txt": regex}}
@@ -171,32 +141,10 @@ for entry in pathlib.Path("/proc").iterdir():
 """
 
 
-# SIGKILL to one grammar worker: a fork of the template, and so with a parent of the same command line.
-_KILL_WORKER = """
-import os, pathlib, signal
-def command(pid):
-    return pathlib.Path(f"/proc/{pid}/cmdline").read_bytes()
-for entry in pathlib.Path("/proc").iterdir():
-    if entry.name.isdigit():
-        try:
-            parent = (entry / "stat").read_text().rpartition(")")[2].split()[1]
-            server = b"guided_sidecar.grammar.compile.fork_server"
-            found = all(server in command(pid) for pid in (entry.name, parent))
-        except OSError:
-            continue
-        if found:
-            os.kill(int(entry.name), signal.SIGKILL)
-            print(entry.name)
-            break
-"""
-
-
-def _page(served: Served, name: str) -> str:
-    """Return the sidecar's own word on itself."""
-    url = f"http://127.0.0.1:8002/{name}"
-    return served.execute(
-        "sidecar", "python3", "-c", f"import urllib.request as r; print(r.urlopen('{url}').read().decode())"
-    )
+def _counts(served: Served) -> str:
+    """Return what the sidecar has counted."""
+    read = "import urllib.request as r; print(r.urlopen('http://127.0.0.1:8002/metrics').read().decode())"
+    return served.execute("sidecar", "python3", "-c", read)
 
 
 def _check_traces(url: str, requests: list[Request], began: float, counts: Callable[[], str]) -> None:

@@ -1,14 +1,17 @@
 """Real OTLP collectors in this process: they decode the protobuf and keep the spans."""
 
 import asyncio
+import contextlib
 import ssl
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import grpc
 from aiohttp import web
+from devtools.process import free_ports
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2_grpc
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceRequest,
@@ -201,3 +204,20 @@ def _value(value: AnyValue) -> Any:
 
 
 Collector = HttpCollector | GrpcCollector
+
+
+@contextlib.contextmanager
+def collecting() -> Iterator[HttpCollector]:
+    """Run a collector on a loop of its own, for tests that have none."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, daemon=True)
+    thread.start()
+    collector = HttpCollector(*free_ports(1))
+    asyncio.run_coroutine_threadsafe(collector.start(), loop).result(20)
+    try:
+        yield collector
+    finally:
+        asyncio.run_coroutine_threadsafe(collector.stop(), loop).result(20)
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(20)
+        loop.close()

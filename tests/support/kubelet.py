@@ -43,11 +43,8 @@ class Sidecar:
     """One pod's sidecar: serves `page` at /status of its own address."""
 
     def __init__(self, page: Callable[[], bytes], address: str) -> None:
-        sidecar = self
-
         class Handler(http.server.BaseHTTPRequestHandler):
             def do_GET(self) -> None:
-                sidecar.reads += 1
                 body = page()
                 self.send_response(200 if self.path == "/status" else 404)
                 self.send_header("Content-Length", str(len(body)))
@@ -59,7 +56,6 @@ class Sidecar:
                 pass
 
         self.address = address
-        self.reads = 0
         self._server = http.server.ThreadingHTTPServer((self.address, names.SIDECAR_PORT), Handler)
         self._server.daemon_threads = True
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)

@@ -16,6 +16,7 @@ from guided_operator.builders.pod_paths import Site
 from guided_operator.builders.revision_key import pod_key, revision_name
 from guided_operator.builders.workload import workload
 
+SITE = Site("guidedmodel:1")
 REMOVED: Any = object()  # as a value of `changed`: the field is taken out
 
 
@@ -67,6 +68,23 @@ def children_of(
         workload(gm, pod_template(gm, site), gm.spec.replicas),
         *after_pods(gm),
     ]
+
+
+def pod_of(gm: GuidedModel, site: Site = SITE) -> dict[str, Any]:
+    """Return the spec of a model's pod."""
+    spec: dict[str, Any] = pod_template(gm, site)["spec"]
+    return spec
+
+
+def containers_of(gm: GuidedModel, site: Site = SITE) -> dict[str, dict[str, Any]]:
+    """Return the containers of a model's pod by their names."""
+    spec = pod_of(gm, site)
+    return {each["name"]: each for each in (*spec["initContainers"], *spec["containers"])}
+
+
+def environment(container: dict[str, Any]) -> dict[str, Any]:
+    """Return a container's variables; None for what a Secret holds."""
+    return {variable["name"]: variable.get("value") for variable in container.get("env", ())}
 
 
 def as_text(manifest: dict[str, Any]) -> str:

@@ -25,7 +25,6 @@ class MemoryApi:
         self.objects: dict[str, Object] = {}
         self.writes: list[tuple[str, str]] = []
         self.faults: list[ApiError] = []
-        self.lists = 0
         self._versions = itertools.count(1)
         self._applied: dict[str, Object] = {}
 
@@ -51,7 +50,6 @@ class MemoryApi:
         if path.rsplit("/", 1)[-1] not in PLURALS:
             raise ObjectNotFound(f"{path} not found", status=404)
         found = [item for key, item in self.objects.items() if key.rsplit("/", 1)[0] == path]
-        self.lists += 1
         return {"metadata": {"resourceVersion": str(next(self._versions))}, "items": copy.deepcopy(found)}
 
     async def create(self, path: str, body: Object, *, timeout_s: float = 1) -> Object:

@@ -1,10 +1,9 @@
-"""What README and runbook show: commands, and what they print, compared with what they print now."""
+"""What the README shows: commands, and what is alike in what they print."""
 
 import re
 from pathlib import Path
 
 README = Path(__file__).parents[2] / "README.md"
-RUNBOOK = Path(__file__).parents[2] / "docs/runbook.md"
 # What differs from run to run, and what stands for it.
 VARYING = (
     (r"\b[0-9a-f]{9,10}\b", "HASH"),  # of a revision, and of a ReplicaSet
@@ -12,13 +11,6 @@ VARYING = (
     (r"\b\d+[smhd](?= ago|  |$)", "AGE"),
     (r" {2,}", "  "),  # columns are as wide as what stands in them
 )
-
-
-def shown(command: str) -> str:
-    """Return what stands below `$ COMMAND` in a block of the runbook."""
-    found = re.search(rf"```\n\$ {re.escape(command)}\n(.*?)\n```", RUNBOOK.read_text(), re.DOTALL)
-    assert found, f"the runbook does not show: {command}"
-    return found[1]
 
 
 def blocks(heading: str) -> list[str]:

@@ -23,7 +23,6 @@ class Served:
     kubectl: Kubectl
     pod: str
     url: str
-    ready_s: float
 
     def status(self) -> dict[str, Any]:
         """Return the resource's status."""
@@ -88,11 +87,11 @@ def serving(node: Node) -> Iterator[Served]:
     kubectl.run("create", "namespace", NAMESPACE)
     deploy.create_models(kubectl, deploy.models(), NAMESPACE)
     kubectl.apply(sample())
-    ready_s = deploy.wait_ready(kubectl, "tiny", namespace=NAMESPACE)
+    deploy.wait_ready(kubectl, "tiny", namespace=NAMESPACE)
     [pod] = kubectl.get("pods", OF, f"-l={PODS}")["items"]
     name = pod["metadata"]["name"]
     with kubectl.forwarded(f"pod/{name}", 8000, NAMESPACE) as url:
-        yield Served(node, kubectl, name, url, ready_s)
+        yield Served(node, kubectl, name, url)
 
 
 def _condition(pod: dict[str, Any], name: str) -> dict[str, Any]:

@@ -1,22 +1,19 @@
 """A real engine with its launcher, before it a client, behind it a fake grammar service and collectors."""
 
-import asyncio
 import contextlib
 import secrets
 import socket
 import tempfile
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import httpx
-from devtools.process import free_ports
 
 from guided_contract import records, wire
 from guided_contract.config import LogitsProcessorConfig, TelemetryConfig
-from support.collectors import HttpCollector, Received
+from support.collectors import HttpCollector, Received, collecting
 from support.engine import Engine, pod_config, wait_until
 from support.fake_service import FakeService
 
@@ -135,7 +132,7 @@ def staged() -> Iterator[Stage]:
     with contextlib.ExitStack() as stack:
         run_dir = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gm-")))
         begun = run_dir / "begun"
-        collector = stack.enter_context(_collecting(*free_ports(1)))
+        collector = stack.enter_context(collecting())
         pod = pod_config(
             run_dir,
             logits_processors=_processors(begun),
@@ -200,20 +197,3 @@ def completion(*, stream: bool = False, **more: Any) -> dict[str, Any]:
 
 def error_of(response: httpx.Response) -> dict[str, Any]:
     return dict(response.json()["error"])
-
-
-@contextlib.contextmanager
-def _collecting(port: int) -> Iterator[HttpCollector]:
-    """Run a collector on a loop of its own."""
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever, daemon=True)
-    thread.start()
-    collector = HttpCollector(port)
-    asyncio.run_coroutine_threadsafe(collector.start(), loop).result(20)
-    try:
-        yield collector
-    finally:
-        asyncio.run_coroutine_threadsafe(collector.stop(), loop).result(20)
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join(20)
-        loop.close()

@@ -22,10 +22,6 @@ def test_environment_is_read_and_the_rest_defaulted(environment: pytest.MonkeyPa
     assert settings.pod_name
 
 
-def test_arguments_win() -> None:
-    assert OperatorSettings(namespace="other", health_port=0).namespace == "other"
-
-
 def test_each_fault_is_named_by_its_variable(environment: pytest.MonkeyPatch) -> None:
     environment.delenv("POD_NAMESPACE")
     environment.setenv("GUIDEDMODEL_WORKERS", "0")

@@ -1,122 +1,100 @@
 """What the operator refuses although the API server took it."""
 
+import datetime as dt
+import json
 from typing import Any
 
 import pytest
 
-from guided_operator.api import GuidedModel
+from guided_operator.api import ManifestError, parse
 from guided_operator.policy.spec_checks import check
-from support.manifests import guided_model
+from support.manifests import changed, guided_model, minimal
 
-
-def problems(gm: GuidedModel) -> list[str]:
-    return [str(problem) for problem in check(gm)]
-
-
-def test_a_good_model_has_no_problems() -> None:
-    assert problems(guided_model()) == []
-
-
-@pytest.mark.parametrize(
-    "image",
-    [
-        "vllm/vllm-openai:v0.31.0",
-        "vllm/vllm-openai:v0.32.1",
-        "registry.example:5000/mirror/vllm-openai-cpu:v0.9.2",
-        "vllm:0.33.0rc1",
-        "vllm/vllm-openai:v0.31.0@sha256:0",
-    ],
-)
-def test_an_image_of_an_unsupported_vllm(image: str) -> None:
-    (problem,) = problems(guided_model(engine__image=image))
-    assert problem.startswith("spec.engine.image: vLLM 0.")
-    assert "0.32.0" in problem
-
-
-@pytest.mark.parametrize(
-    "image",
-    [
-        "vllm/vllm-openai:v0.32.0",
-        "vllm/vllm-openai:v0.32.0-x86_64",
-        "vllm/vllm-openai:latest",
-        "vllm/vllm-openai@sha256:00",
-        "example.com/my-image:v0.31.0",
-        "example.com/vllm/other:1.0.0",
-    ],
-)
-def test_an_image_that_is_supported_or_does_not_tell(image: str) -> None:
-    assert problems(guided_model(engine__image=image)) == []
-
-
-def test_vllms_own_path_runs_with_any_vllm() -> None:
-    gm = guided_model(engine__image="vllm/vllm-openai:v0.31.0", guidedDecoding={"placement": "Scheduler"})
-    assert problems(gm) == []
-
-
-@pytest.mark.parametrize(
-    ("version", "placement", "expected"),
-    [
-        ("0.32.0", "Rank", []),
-        ("0.31.0", "Rank", ["spec.engine.version"]),
-        ("0.31.0", "Scheduler", []),
-    ],
-)
-def test_version_tells_what_the_tag_does_not(version: str, placement: str, expected: list[str]) -> None:
-    engine = {"image": "example.com/mine:latest", "version": version}
-    gm = guided_model(engine=engine, guidedDecoding__placement=placement)
-    assert [problem.field for problem in check(gm)] == expected
-
-
-def test_version_that_contradicts_the_tag() -> None:
-    (problem,) = problems(guided_model(engine__version="0.32.1", guidedDecoding__placement="Scheduler"))
-    assert problem == "spec.engine.version: the image's tag says 0.32.0"
+SCHEDULER = {"guidedDecoding": {"placement": "Scheduler"}}
+OLD = "vllm/vllm-openai:v0.31.0"
+OWN = {"engine__image": "example.com/mine:latest"}
 
 
 @pytest.mark.parametrize(
     ("fields", "expected"),
     [
+        ({}, []),
+        # The image's tag, or `version` where it does not tell, says which vLLM there is.
+        *(
+            ({"engine__image": image}, ["spec.engine.image"])
+            for image in (OLD, f"{OLD}@sha256:0", "registry.example:5000/mirror/vllm-openai-cpu:v0.9.2")
+        ),
+        *(
+            ({"engine__image": image}, [])
+            for image in ("vllm/vllm-openai:v0.32.0-x86_64", "vllm/vllm-openai@sha256:00", "a.b/own:v0.31.0")
+        ),
+        ({"engine__image": OLD, **SCHEDULER}, []),  # vLLM's own path runs with any vLLM
+        ({**OWN, "engine__version": "0.31.0"}, ["spec.engine.version"]),
+        ({**OWN, "engine__version": "0.32.0"}, []),
+        ({**OWN, "engine__version": "0.31.0", **SCHEDULER}, []),
+        ({"engine__version": "0.32.1", **SCHEDULER}, ["spec.engine.version"]),  # the tag says another
+        # Amounts that do not go together.
         (
             {"resources": {"requests": {"cpu": "1500m"}, "limits": {"cpu": 1}}},
-            "spec.resources.requests.cpu: 1500m exceeds the limit, 1",
+            ["spec.resources.requests.cpu"],
         ),
-        ({"resources": {"limits": {"cpu": "-1"}}}, "spec.resources.limits.cpu: must not be negative, is -1"),
+        ({"resources": {"limits": {"cpu": "-1"}}}, ["spec.resources.limits.cpu"]),
         (
             {"sidecar__resources": {"requests": {"memory": "2Gi"}, "limits": {"memory": "1Gi"}}},
-            "spec.sidecar.resources.requests.memory: 2Gi exceeds the limit, 1Gi",
+            ["spec.sidecar.resources.requests.memory"],
         ),
-        (
-            {"rollout": {"progressDeadline": "29m"}},
+        ({"rollout": {"progressDeadline": "29m"}}, ["spec.rollout.progressDeadline"]),  # a start may take 30
+        # Volumes are of the namespace: exactly one of a claim, a ConfigMap, a Secret and an emptyDir.
+        *(
+            ({"pod": {"volumes": [{"name": "a", **volume}]}}, ["spec.pod.volumes[0]"])
+            for volume in (
+                {"hostPath": {"path": "/"}},
+                {"emptyDir": {}, "hostPath": {"path": "/"}},
+                {"secret": {"secretName": "s"}, "emptyDir": {}},
+                {"configMap": {"name": "a"}, "x": 1},
+                {"projected": {"sources": [{"serviceAccountToken": {"path": "token"}}]}},
+                {"csi": {"driver": "a"}},
+                {},
+            )
+        ),
+        # Accelerators stand in one place, and network devices are none.
+        *(
             (
-                "spec.rollout.progressDeadline: must be at least probes.startupTimeout (30m), "
-                "or a starting pod would count as stuck"
-            ),
+                {
+                    "engine__accelerator": {"resource": "example.com/x"},
+                    "resources": {"limits": {name: 1, "rdma/hca": 1}},
+                    "sidecar__resources": {"requests": {name: 1}},
+                },
+                [f"spec.resources.limits.{name}", f"spec.sidecar.resources.requests.{name}"],
+            )
+            for name in ("nvidia.com/mig-1g.10gb", "amd.com/gpu", "google.com/tpu", "example.com/x")
         ),
     ],
 )
-def test_amounts_that_do_not_go_together(fields: dict[str, Any], expected: str) -> None:
-    assert problems(guided_model(**fields)) == [expected]
+def test_what_cannot_run_is_refused_by_its_field(fields: dict[str, Any], expected: list[str]) -> None:
+    assert [problem.field for problem in check(guided_model(**fields))] == expected
+
+
+def test_a_refusal_says_what_would_do() -> None:
+    [problem] = check(guided_model(engine__image=OLD))
+    assert str(problem).startswith("spec.engine.image: vLLM 0.31.0 is not supported")
+    assert "0.32.0" in problem.message
+
+
+@pytest.mark.parametrize("part", ["labels", "annotations"])
+def test_keys_of_the_operator_and_the_cluster_are_theirs(part: str) -> None:
+    reserved = ["guidedmodel.io/name", "a.guidedmodel.io/x", "A.K8S.io/x", "apps.k8s.io/x"]
+    reserved += ["leaderworkerset.sigs.k8s.io/worker-index"]
+    reserved += ["container.apparmor.security.beta.kubernetes.io/engine"]
+    free = ["cluster-autoscaler.kubernetes.io/x", "notkubernetes.io/x", "kubernetes.io", "a", "x.io/k8s.io"]
+    gm = guided_model(pod={part: dict.fromkeys([*free, *reserved], "x")})
+    found = [each.message.partition(" ")[0] for each in check(gm) if each.field == f"spec.pod.{part}"]
+    assert found == reserved
 
 
 @pytest.mark.parametrize(
-    "name",
-    [
-        *(
-            "nvidia.com/gpu",
-            "amd.com/gpu",
-            "nvidia.com/mig-1g.10gb",
-            "nvidia.com/gpu.shared",
-            "google.com/tpu",
-        ),
-        "example.com/x",
-    ],
+    "part", [{"a": [[[]]] * 20_000}, {"a": json.loads("[" * 400 + "]" * 400)}, {"a": dt.date(2026, 1, 1)}]
 )
-def test_accelerators_stand_in_one_place(name: str) -> None:
-    fields = {
-        "engine__accelerator": {"resource": "example.com/x"},
-        "resources": {"limits": {name: 1, "rdma/hca": 1}},
-        "sidecar__resources": {"requests": {name: 1}},
-    }
-    assert [problem.field for problem in check(guided_model(**fields))] == [
-        f"spec.resources.limits.{name}",
-        f"spec.sidecar.resources.requests.{name}",
-    ]
+def test_a_part_of_a_pod_is_settings_and_no_data(part: dict[str, Any]) -> None:
+    with pytest.raises(ManifestError, match=r"spec\.pod\.affinity: (is larger|must be JSON)"):
+        parse(changed(minimal(), pod={"affinity": part}))

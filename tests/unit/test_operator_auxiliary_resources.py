@@ -14,16 +14,9 @@ from guided_operator.kube.api_errors import (
     ServerUnavailable,
     WriteConflict,
 )
-from guided_operator.kube.key import Key
 from guided_operator.kube.kinds import Kind
-from guided_operator.reconcile.apply import Applier, Fault, Outcome
+from guided_operator.reconcile.apply import Applier, Outcome
 from guided_operator.reconcile.conditions.chains import decide
-from guided_operator.reconcile.loop import ChildFaultError, Loops
-from guided_operator.reconcile.report import make_status, report, to_object
-from guided_operator.reconcile.rollout import rollover
-from guided_operator.reconcile.rollout.revision import HISTORY_LIMIT
-from guided_operator.telemetry.metrics import OperatorMetrics
-from support.kstatus import kstatus
 from support.memory_api import MemoryApi
 from support.observed import model, planned, pod, revision_of, seen, serving
 
@@ -34,7 +27,7 @@ AUXILIARIES = {
     kinds.DISRUPTION_BUDGET: model(),
     kinds.POD_MONITOR: model(telemetry=METRICS),
 }
-NEEDED = (kinds.REVISION, kinds.CONFIG_MAP, kinds.SERVICE_ACCOUNT, kinds.NETWORK_POLICY, kinds.SERVICE)
+NEEDED = (kinds.REVISION, kinds.CONFIG_MAP, kinds.NETWORK_POLICY)
 QUOTA = "exceeded quota: nothing-beside, requested: count=1, used: 0, limited: 0"
 
 
@@ -77,17 +70,12 @@ def asked(raw: Object) -> set[tuple[str, str]]:
     return {(each["kind"], each["metadata"]["name"]) for each in planned(seen(raw)).children}
 
 
-def test_what_no_pod_needs_is_what_stands_beside_them() -> None:
-    assert {kind for kind in kinds.CHILDREN if kind.auxiliary} == set(AUXILIARIES)
-
-
 @pytest.mark.parametrize(
     ("error", "status", "reason"),
     [
         (AccessForbidden, 403, "Forbidden"),
         (ObjectInvalid, 422, "ApplyRefused"),
         (ServerUnavailable, 500, "ApplyRefused"),  # a webhook that cannot be called
-        (ServerUnavailable, 503, "ApplyRefused"),  # and one that says so
         (WriteConflict, 409, "ApplyRefused"),
     ],
 )
@@ -119,15 +107,6 @@ async def test_anothers_object_beside_the_pods_is_a_conflict_of_its_own(kind: Ki
     assert [(fault.reason, fault.auxiliary) for fault in outcome.faults] == [("NameConflict", True)]
     assert made(api) == asked(raw)
     assert api.objects[kind.path("ns", "m")] == theirs
-
-
-@pytest.mark.parametrize("kind", AUXILIARIES, ids=lambda kind: kind.name)
-def test_what_gitops_tools_wait_for_is_the_pods(kind: Kind) -> None:
-    raw = AUXILIARIES[kind]
-    told = serving(pod("a", revision_of(raw)), raw=raw)
-    outcome = Outcome((Fault("Forbidden", QUOTA, auxiliary=True),))
-    status = to_object(make_status(dataclasses.replace(told, outcome=outcome), NOW))
-    assert kstatus({**raw, "status": status}) == "Current"
 
 
 @pytest.mark.parametrize("kind", NEEDED, ids=lambda kind: kind.name)
@@ -163,25 +142,6 @@ async def test_what_may_not_be_deleted_is_told_beside_the_pods() -> None:
     assert ("PodMonitor", "m") not in made(api)
 
 
-async def test_revisions_stay_while_the_pods_cannot_be_changed() -> None:
-    def changed(number: int) -> Object:
-        raw = model()
-        raw["spec"]["engine"]["env"] = [{"name": "APP_NUMBER", "value": str(number)}]
-        return raw
-
-    api = Refusing()
-    for number in range(HISTORY_LIMIT + 2):
-        await settle(api, changed(number))
-    before, last = made(api), changed(HISTORY_LIMIT + 2)
-    api.refused = {kinds.DEPLOYMENT.plural}
-    await settle(api, last)
-    await settle(api, last)
-    assert before < made(api)
-    api.refused = set()
-    await settle(api, last)
-    assert not before <= made(api)
-
-
 def test_a_kind_beside_the_pods_that_cannot_be_seen_is_no_word_on_them() -> None:
     raw = model(telemetry=METRICS)
     told = serving(pod("a", revision_of(raw)), raw=raw)
@@ -191,31 +151,3 @@ def test_a_kind_beside_the_pods_that_cannot_be_seen_is_no_word_on_them() -> None
     auxiliary = found["AuxiliaryResourcesReady"]
     assert (auxiliary.status, auxiliary.reason) == ("Unknown", "Forbidden")
     assert auxiliary.message == "the operator cannot list PodMonitors: no right"
-
-
-def test_a_spec_that_cannot_be_run_says_nothing_of_what_stands_there() -> None:
-    raw = model()
-    raw["spec"]["engine"]["image"] = "vllm/vllm-openai:v0.1.0"
-    auxiliary = decide(serving(raw=raw))["AuxiliaryResourcesReady"]
-    assert (auxiliary.status, auxiliary.reason) == ("Unknown", "Incompatible")
-
-
-async def test_a_refused_auxiliary_is_told_in_one_event() -> None:
-    api = MemoryApi()
-    api.objects[f"{kinds.MODEL.path('ns', 'm')}/status"] = {"metadata": {}}
-    told = serving(pod("a", revision_of()))
-    told = dataclasses.replace(told, outcome=Outcome((Fault("Forbidden", QUOTA, auxiliary=True),)))
-    warned = list[tuple[str, str]]()
-    status = make_status(told, NOW)
-    await report(api, lambda _, reason, message: warned.append((reason, message)), told.observed, status)
-    assert warned == [("Forbidden", QUOTA)]
-
-
-@pytest.mark.parametrize(("again_s", "next_s"), [(rollover.LOOK_S / 2, rollover.LOOK_S / 2), (3600.0, 0.5)])
-async def test_a_refusal_is_tried_again_and_slows_nothing_down(again_s: float, next_s: float) -> None:
-    class Refused:
-        async def reconcile(self, _: Key) -> None:
-            raise ChildFaultError((Fault("Forbidden", "a", auxiliary=True), Fault("Forbidden", "b")), again_s)
-
-    loops = Loops(Refused(), OperatorMetrics(), 1)  # type: ignore[arg-type]  # stands for one
-    assert await loops._pass(Key("ns", "m"), 0.0, 0) == (1, next_s)

@@ -7,16 +7,15 @@ from typing import Any
 import pytest
 
 from guided_contract import config
-from guided_operator.api import GuidedModel, words
+from guided_operator.api import GuidedModel
 from guided_operator.builders.children import url
 from guided_operator.builders.configuration import config_file
 from guided_operator.builders.objects import selector
-from guided_operator.builders.pod import pod_template
 from guided_operator.builders.pod_paths import Site
 from guided_operator.builders.revision_key import pod_key
-from support.manifests import children_of, guided_model, load
+from support.manifests import SITE, children_of, environment, guided_model, load
+from support.manifests import pod_of as pod
 
-SITE = Site("guidedmodel:1")
 LOCAL = Site(
     plugin_image="",
     python="/usr/bin/python",
@@ -28,21 +27,13 @@ LOCAL = Site(
     ports=config.PortsConfig(engine=1, launcher=2, sidecar=3),
     otlp_endpoint="http://127.0.0.1:5",
 )
+Object = dict[str, Any]
 SAMPLES = sorted(Path(__file__).parents[2].joinpath("manifests", "samples").glob("*.yaml"))
-
-
-def pod(gm: GuidedModel, site: Site = SITE) -> dict[str, Any]:
-    spec: dict[str, Any] = pod_template(gm, site)["spec"]
-    return spec
 
 
 def engine(gm: GuidedModel, site: Site = SITE) -> dict[str, Any]:
     container: dict[str, Any] = pod(gm, site)["containers"][0]
     return container
-
-
-def environment(container: dict[str, Any]) -> dict[str, Any]:
-    return {variable["name"]: variable.get("value") for variable in container["env"]}
 
 
 def option(container: dict[str, Any], name: str) -> str:
@@ -55,8 +46,9 @@ def pod_config(gm: GuidedModel, site: Site = SITE) -> config.PodConfig:
     return config.decode(text.encode())
 
 
-def test_engine_runs_vllm_under_the_launcher() -> None:
-    container = engine(guided_model())
+def test_the_engine_is_vllm_under_the_launcher_with_the_users_words_last() -> None:
+    env = [{"name": "VLLM_NO_USAGE_STATS", "value": "0"}]
+    container = engine(guided_model(engine__args=["--seed=4"], model__trustRemoteCode=True, engine__env=env))
     assert container["command"] == ["python3", "-m", "guided_engine.launcher", "--"]
     assert container["args"] == [
         *("--model", "/models/models/tiny"),
@@ -64,77 +56,54 @@ def test_engine_runs_vllm_under_the_launcher() -> None:
         *("--host", "0.0.0.0"),
         *("--port", "8000"),
         *("--tensor-parallel-size", "1"),
+        *("--trust-remote-code", "--seed=4"),
     ]
+    variables = environment(container)
+    assert variables["VLLM_NO_USAGE_STATS"] == "0"
+    assert int(variables["VLLM_HTTP_TIMEOUT_KEEP_ALIVE"]) > 60, "longer than clients and gateways keep them"
 
 
-def test_users_arguments_come_last() -> None:
-    arguments = engine(guided_model(engine__args=["--seed=4"], model__trustRemoteCode=True))["args"]
-    assert arguments[-2:] == ["--trust-remote-code", "--seed=4"]
+def test_a_model_is_downloaded_once_or_read_from_a_claim_or_the_image() -> None:
+    draft = {"method": "DraftModel", "numTokens": 3, "draftModel": {"uri": "pvc://models/draft"}}
+    hub = guided_model(model={"uri": "hf://org/name", "revision": "abc"})
+    claim, image = guided_model(speculative=draft), guided_model(model__uri="file:///weights/m/")
+
+    downloads = engine(hub)
+    assert option(downloads, "--model") == "org/name"
+    assert option(downloads, "--revision") == option(downloads, "--tokenizer-revision") == "abc"
+    assert environment(downloads)["HF_HOME"] == "/hub"
+    assert "HF_HUB_OFFLINE" not in environment(downloads)
+    for each in (downloads, pod(hub)["initContainers"][1]):
+        assert "/hub" in {mount["mountPath"] for mount in each["volumeMounts"]}
+    assert pod_config(hub).revision == "abc"
+
+    [volume] = [each for each in pod(claim)["volumes"] if "persistentVolumeClaim" in each]
+    assert volume["persistentVolumeClaim"] == {"claimName": "models", "readOnly": True}
+    mounts = [mount for mount in engine(claim)["volumeMounts"] if mount["name"] == volume["name"]]
+    assert mounts == [{"name": volume["name"], "mountPath": "/models/models", "readOnly": True}]
+
+    assert option(engine(image), "--model") == "/weights/m"
+    assert environment(engine(image))["HF_HUB_OFFLINE"] == "1"
 
 
-def test_model_from_the_hub_names_its_revision_and_shares_the_download() -> None:
-    gm = guided_model(model={"uri": "hf://org/name", "revision": "abc", "trustRemoteCode": True})
-    container = engine(gm)
-    assert option(container, "--model") == "org/name"
-    assert option(container, "--revision") == option(container, "--tokenizer-revision") == "abc"
-    assert "--trust-remote-code" in container["args"]
-    assert environment(container)["HF_HOME"] == "/hub"
-    assert "HF_HUB_OFFLINE" not in environment(container)
-    mounts = [
-        {mount["mountPath"] for mount in c["volumeMounts"]} for c in (container, pod(gm)["initContainers"][1])
-    ]
-    assert all("/hub" in paths for paths in mounts)
-    assert pod_config(gm).revision == "abc"
-
-
-def test_model_in_the_image() -> None:
-    container = engine(guided_model(model__uri="file:///weights/m"))
-    assert option(container, "--model") == "/weights/m"
-    assert environment(container)["HF_HUB_OFFLINE"] == "1"
-
-
-@pytest.mark.parametrize("uri", ["pvc://models", "pvc://models/tiny", "file:///weights/m", "hf://o/n"])
-def test_a_slash_at_the_end_of_a_location_means_nothing(uri: str) -> None:
-    assert option(engine(guided_model(model__uri=f"{uri}/")), "--model") == option(
-        engine(guided_model(model__uri=uri)), "--model"
-    )
-
-
-def test_two_models_of_one_claim_share_a_read_only_volume() -> None:
-    speculative = {"method": "DraftModel", "numTokens": 3, "draftModel": {"uri": "pvc://models/draft"}}
-    spec = pod(guided_model(speculative=speculative))
-    claims = [volume for volume in spec["volumes"] if "persistentVolumeClaim" in volume]
-    assert [claim["persistentVolumeClaim"] for claim in claims] == [{"claimName": "models", "readOnly": True}]
-    mounts = [m for m in spec["containers"][0]["volumeMounts"] if m["name"] == claims[0]["name"]]
-    assert mounts == [{"name": claims[0]["name"], "mountPath": "/models/models", "readOnly": True}]
+ON_CPU = {"engine__accelerator": {"type": "None"}}
+DRAFT = {"method": "DraftModel", "numTokens": 3, "draftModel": {"uri": "hf://o/d", "revision": "r"}}
+DRAFTS = {"method": "draft_model", "num_speculative_tokens": 3, "model": "o/d", "revision": "r"}
+BY_LOAD = "num_speculative_tokens_per_batch_size"
 
 
 @pytest.mark.parametrize(
-    ("speculative", "expected", "flags"),
+    ("speculative", "fields", "expected", "flags"),
     [
         (
-            {
-                "method": "DraftModel",
-                "numTokens": 3,
-                "draftModel": {"uri": "hf://o/d", "revision": "r"},
-                "asyncScheduling": "On",
-            },
-            {
-                "method": "draft_model",
-                "num_speculative_tokens": 3,
-                "model": "o/d",
-                "revision": "r",
-                "draft_tensor_parallel_size": 2,
-            },
+            DRAFT | {"asyncScheduling": "On"},
+            {"parallelism__tensor": 2},
+            DRAFTS | {"draft_tensor_parallel_size": 2},
             ["--async-scheduling"],
         ),
         (
-            {
-                "method": "NGram",
-                "numTokens": 4,
-                "asyncScheduling": "Off",
-                "verification": "Block",
-            },
+            {"method": "NGram", "numTokens": 4, "asyncScheduling": "Off", "verification": "Block"},
+            {},
             {
                 "method": "ngram_gpu",
                 "num_speculative_tokens": 4,
@@ -150,68 +119,55 @@ def test_two_models_of_one_claim_share_a_read_only_volume() -> None:
                 "numTokens": 5,
                 "draftSampling": "Probabilistic",
                 "verification": "Adaptive",
-                "asyncScheduling": "On",
             },
+            {},
             {
                 "method": "dspark",
                 "num_speculative_tokens": 5,
                 "draft_sample_method": "probabilistic",
                 "enable_adaptive_verification": True,
             },
-            ["--async-scheduling"],
+            [],
+        ),
+        (
+            DRAFT | {"method": "Eagle3", "disableAbove": 8},
+            {},
+            DRAFTS | {"method": "eagle3", "draft_tensor_parallel_size": 1, BY_LOAD: [[1, 8, 3], [9, 9, 0]]},
+            [],
+        ),
+        # By load: up to the largest batch, which vLLM also caps by the tokens of a step.
+        (
+            {"method": "MTP", "numTokens": "Auto", "maxTokens": 5},
+            {"engine__args": ["--max-num-seqs=8"]},
+            {
+                "method": "mtp",
+                "num_speculative_tokens": 5,
+                BY_LOAD: [[1, 5, 5], [6, 6, 1], [7, 7, 0], [8, 8, 5]],
+            },
+            [],
         ),
         (
             {"method": "MTP", "numTokens": "Auto"},
+            {"engine__args": ["--max-num-batched-tokens", "100"]},
             {
                 "method": "mtp",
                 "num_speculative_tokens": 3,
-                "num_speculative_tokens_per_batch_size": [
-                    [1, 125, 3],
-                    [126, 126, 1],
-                    [127, 127, 0],
-                    [128, 128, 3],
-                ],
+                BY_LOAD: [[1, 97, 3], [98, 98, 1], [99, 99, 0], [100, 100, 3]],
             },
             [],
         ),
-        (
-            {"method": "Eagle3", "numTokens": 3, "draftModel": {"uri": "hf://o/d"}, "disableAbove": 8},
-            {
-                "method": "eagle3",
-                "num_speculative_tokens": 3,
-                "model": "o/d",
-                "draft_tensor_parallel_size": 2,
-                "num_speculative_tokens_per_batch_size": [[1, 8, 3], [9, 9, 0]],
-            },
-            [],
-        ),
+        # On a CPU a draft model is scheduled as vLLM does there.
+        (DRAFT, ON_CPU, DRAFTS | {"draft_tensor_parallel_size": 1}, ["--no-async-scheduling"]),
     ],
 )
-def test_speculation(speculative: dict[str, Any], expected: dict[str, Any], flags: list[str]) -> None:
-    gm = guided_model(speculative=speculative, parallelism__tensor=2)
+def test_speculation_is_told_in_vllms_words(
+    speculative: Object, fields: Object, expected: Object, flags: list[str]
+) -> None:
+    gm = guided_model(speculative=speculative, **fields)
     container = engine(gm)
     assert json.loads(option(container, "--speculative-config")) == expected
     assert [argument for argument in container["args"] if "async-scheduling" in argument] == flags
-
-
-def test_with_auto_the_schedule_goes_up_to_the_largest_batch_and_the_engine_is_told() -> None:
-    asked = {"method": "NGram", "numTokens": "Auto", "maxTokens": 5}
-    gm = guided_model(speculative=asked, engine__args=["--max-num-seqs=8"])
-    told = json.loads(option(engine(gm), "--speculative-config"))
-    assert told["num_speculative_tokens"] == 5
-    assert told["num_speculative_tokens_per_batch_size"] == [[1, 5, 5], [6, 6, 1], [7, 7, 0], [8, 8, 5]]
-    assert pod_config(gm).drafts_by_load
-    assert not pod_config(
-        guided_model(speculative=asked | {"numTokens": 5, "maxTokens": None})
-    ).drafts_by_load
-
-
-@pytest.mark.parametrize("args", [["--max-num-batched-tokens=100"], ["--max-num-batched-tokens", "100"]])
-def test_with_auto_the_schedule_ends_where_vllm_caps_the_batch_by_its_tokens(args: list[str]) -> None:
-    """vLLM cuts a schedule there, and then it held maxTokens alone: nothing to choose from."""
-    gm = guided_model(speculative={"method": "NGram", "numTokens": "Auto"}, engine__args=args)
-    told = json.loads(option(engine(gm), "--speculative-config"))
-    assert told["num_speculative_tokens_per_batch_size"][1:] == [[98, 98, 1], [99, 99, 0], [100, 100, 3]]
+    assert pod_config(gm).drafts_by_load == (speculative["numTokens"] == "Auto")
 
 
 def test_traces_are_only_sent_if_asked_for() -> None:
@@ -269,43 +225,12 @@ def test_cpu_ranks_share_the_cpus_of_the_pod() -> None:
     assert "OMP_NUM_THREADS" not in environment(engine(guided_model()))
 
 
-def test_idle_connections_are_kept_longer_than_clients_and_gateways_keep_them() -> None:
-    assert int(environment(engine(guided_model()))["VLLM_HTTP_TIMEOUT_KEEP_ALIVE"]) > 60
-
-
-def test_users_environment_wins() -> None:
-    env = [{"name": "VLLM_NO_USAGE_STATS", "value": "0"}]
-    assert environment(engine(guided_model(engine__env=env)))["VLLM_NO_USAGE_STATS"] == "0"
-
-
-def test_secrets_stay_references_and_reach_the_sidecar_only_for_the_hub() -> None:
-    reference = {"secretKeyRef": {"name": "s", "key": "k"}}
-    env = [{"name": name, "valueFrom": reference} for name in ("HF_HUB_VERBOSITY", "APP_KEY")]
-    spec = pod(guided_model(engine__env=env))
-    assert {"name": "HF_HUB_VERBOSITY", "valueFrom": reference} in spec["containers"][0]["env"]
-    names = {variable["name"] for variable in spec["initContainers"][1]["env"]}
-    assert "HF_HUB_VERBOSITY" in names
-    assert "APP_KEY" not in names
-
-
-def test_engine_and_sidecar_get_opentelemetrys_variables() -> None:
-    env = [{"name": name, "value": "x"} for name in words.TELEMETRY]
-    spec = pod(guided_model(engine__env=env))
-    engine, sidecar = environment(spec["containers"][0]), environment(spec["initContainers"][1])
-    assert set(words.TELEMETRY) <= sidecar.keys() & engine.keys()
-
-
-def test_sidecar_is_native_and_from_the_engines_image() -> None:
+def test_the_sidecar_is_native_and_from_the_engines_image() -> None:
     spec = pod(guided_model())
     plugin, sidecar = spec["initContainers"]
     assert plugin["image"] == "guidedmodel:1"
     assert plugin["command"][-1] == environment(sidecar)["PYTHONPATH"] == "/guidedmodel"
-    assert sidecar["restartPolicy"] == "Always"
-    assert sidecar["image"] == spec["containers"][0]["image"]
-    assert sidecar["resources"] == {
-        "requests": {"cpu": "100m", "memory": "512Mi"},
-        "limits": {"memory": "4Gi"},
-    }
+    assert (sidecar["restartPolicy"], sidecar["image"]) == ("Always", spec["containers"][0]["image"])
 
 
 def test_probes_are_integer_ports_and_follow_the_deadlines() -> None:
@@ -339,61 +264,60 @@ def test_service_reaches_exactly_the_models_pods() -> None:
     assert url(gm.namespace, gm.name, SITE) == "http://abc.default.svc:8000"
 
 
-def test_configuration_belongs_to_its_revision() -> None:
-    one, other = guided_model(), guided_model(guidedDecoding={"compile": {"timeout": "2s"}})
-    names = [f"{gm.name}-{pod_key(gm)}" for gm in (one, other)]
-    assert names[0] != names[1]
-    for gm, name in zip((one, other), names, strict=True):
-        (volume,) = [volume for volume in pod(gm)["volumes"] if volume["name"] == "config"]
-        assert volume["configMap"]["name"] == name
-    assert pod_config(other).guided_decoding.compile.timeout_s == 2
-
-
-def test_configuration_says_what_a_compile_may_take() -> None:
-    default = pod_config(guided_model()).guided_decoding.compile
-    assert default == config.CompileConfig()
-    asked = {"workers": 3, "memory": "512Mi", "maxSchemaSize": "1Mi", "maxDepth": 9}
-    found = pod_config(guided_model(guidedDecoding={"compile": asked})).guided_decoding.compile
-    assert (found.workers, found.memory_bytes) == (3, 512 << 20)
-    assert (found.max_schema_bytes, found.max_depth) == (1 << 20, 9)
-
-
-def test_configuration_says_how_grammars_are_compiled_and_what_requests_may_choose() -> None:
-    default = pod_config(guided_model()).guided_decoding
-    assert (default.unsupported_keywords, default.proof, default.whitespace) == (
-        "Route",
-        "Always",
-        "Flexible",
-    )
-    assert set(default.request_options) == {"Backend", "UnsupportedKeywords", "Whitespace"}
-    chosen = {
-        "unsupportedKeywords": "Allow",
-        "proof": "Never",
-        "whitespace": "Unbounded",
-        "requestOptions": ["Whitespace"],
-    }
-    guided = pod_config(guided_model(guidedDecoding=chosen)).guided_decoding
-    assert (guided.unsupported_keywords, guided.proof, guided.whitespace) == ("Allow", "Never", "Unbounded")
-    assert guided.request_options == ("Whitespace",)
-    nothing = pod_config(guided_model(guidedDecoding={"requestOptions": []})).guided_decoding
-    assert nothing.request_options == ()
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({}, config.GuidedDecodingConfig()),
+        (
+            {
+                "compile": {
+                    "workers": 3,
+                    "memory": "512Mi",
+                    "maxSchemaSize": "1Mi",
+                    "maxDepth": 9,
+                    "timeout": "2s",
+                }
+            },
+            config.GuidedDecodingConfig(
+                compile=config.CompileConfig(
+                    workers=3, memory_bytes=512 << 20, max_schema_bytes=1 << 20, max_depth=9, timeout_s=2
+                )
+            ),
+        ),
+        (
+            {
+                "unsupportedKeywords": "Allow",
+                "proof": "Never",
+                "whitespace": "Unbounded",
+                "requestOptions": ["Whitespace"],
+            },
+            config.GuidedDecodingConfig(
+                unsupported_keywords="Allow",
+                proof="Never",
+                whitespace="Unbounded",
+                request_options=("Whitespace",),
+            ),
+        ),
+        ({"requestOptions": []}, config.GuidedDecodingConfig(request_options=())),
+    ],
+)
+def test_configuration_says_how_grammars_are_compiled_and_what_requests_may_choose(
+    fields: Object, expected: config.GuidedDecodingConfig
+) -> None:
+    gm = guided_model(guidedDecoding=fields)
+    assert pod_config(gm).guided_decoding == expected
+    [volume] = [volume for volume in pod(gm)["volumes"] if volume["name"] == "config"]
+    assert volume["configMap"]["name"] == f"tiny-{pod_key(gm)}", "it belongs to its revision"
 
 
 def test_configuration_carries_what_engine_and_sidecar_share() -> None:
-    gm = guided_model(
-        model__servedName="served",
-        parallelism__tensor=2,
-        logitsProcessors=[
-            {"name": "p", "factory": "a.b:C", "params": {"x": [1]}, "applyByDefault": False},
-            {"name": "q", "factory": "a.b:D", "enforced": True},
-        ],
-        probes={"stallTimeout": "30s"},
+    processor = {"name": "p", "factory": "a.b:C", "params": {"x": [1]}, "applyByDefault": False}
+    found = pod_config(
+        guided_model(model__servedName="served", logitsProcessors=[processor], probes={"stallTimeout": "30s"})
     )
-    found = pod_config(gm)
-    assert (found.name, found.served_name, found.tensor_parallel) == ("tiny", "served", 2)
+    assert (found.name, found.served_name) == ("tiny", "served")
     assert found.logits_processors == [
-        config.LogitsProcessorConfig(name="p", factory="a.b:C", params={"x": [1]}, apply_by_default=False),
-        config.LogitsProcessorConfig(name="q", factory="a.b:D", enforced=True),
+        config.LogitsProcessorConfig(name="p", factory="a.b:C", params={"x": [1]}, apply_by_default=False)
     ]
     assert found.probes == config.ProbesConfig(stall_timeout_s=30)
 
@@ -416,19 +340,3 @@ def test_local_pod_has_no_path_of_a_clusters_pod() -> None:
     assert (found.model, found.run_dir, found.bind_host) == ("/volumes/models/tiny", "/x/run", "127.0.0.1")
     assert found.telemetry == config.TelemetryConfig(endpoint="http://127.0.0.1:5")
     assert found.ports == LOCAL.ports
-
-
-@pytest.mark.parametrize(
-    ("method", "asked", "told"),
-    [
-        ("DraftModel", "Auto", ["--no-async-scheduling"]),
-        ("DraftModel", "On", ["--async-scheduling"]),
-        ("DraftModel", "Off", ["--no-async-scheduling"]),
-        ("NGram", "Auto", []),  # vLLM has it off, and says why
-    ],
-)
-def test_drafts_on_a_cpu_are_scheduled_as_vllm_does_there(method: str, asked: str, told: list[str]) -> None:
-    draft = {"draftModel": {"uri": "hf://o/d"}} if method == "DraftModel" else {}
-    speculative = {"method": method, "numTokens": 3, "asyncScheduling": asked, **draft}
-    gm = guided_model(engine__accelerator={"type": "None"}, speculative=speculative)
-    assert [word for word in engine(gm)["args"] if "async-scheduling" in word] == told

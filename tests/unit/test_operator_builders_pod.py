@@ -11,25 +11,16 @@ from guided_operator.builders.configuration import config_file
 from guided_operator.builders.pod import pod_template
 from guided_operator.builders.pod_paths import Site
 from guided_operator.builders.revision_key import pod_key
-from support.manifests import guided_model
+from support.manifests import SITE, guided_model
+from support.manifests import containers_of as containers
+from support.manifests import pod_of as pod
 
-SITE = Site("guidedmodel:1")
 CLAIM = {"persistentVolumeClaim": {"claimName": "c"}}
 KEY = {"name": "secret", "key": "key"}
 
 
 def template(gm: GuidedModel, site: Site = SITE) -> dict[str, Any]:
     return pod_template(gm, site)
-
-
-def pod(gm: GuidedModel, site: Site = SITE) -> dict[str, Any]:
-    spec: dict[str, Any] = template(gm, site)["spec"]
-    return spec
-
-
-def containers(gm: GuidedModel) -> dict[str, dict[str, Any]]:
-    spec = pod(gm)
-    return {each["name"]: each for each in (*spec["initContainers"], *spec["containers"])}
 
 
 def from_secrets(container: dict[str, Any]) -> dict[str, Any]:
@@ -81,9 +72,7 @@ def test_adapters_are_arguments_and_mounts() -> None:
         ({}, "hub", {"emptyDir": {}}),
         ({"hub": CLAIM}, "hub", CLAIM),
         ({"cache": CLAIM}, "cache", CLAIM),
-        ({}, "shm", {"emptyDir": {"medium": "Memory", "sizeLimit": "1536Mi"}}),
         ({"sharedMemory": "8Gi"}, "shm", {"emptyDir": {"medium": "Memory", "sizeLimit": "8Gi"}}),
-        ({}, "engine-tmp", {"emptyDir": {}}),
     ],
 )
 def test_storage(storage: dict[str, Any], volume: str, expected: dict[str, Any]) -> None:
@@ -175,7 +164,6 @@ def test_pods_of_one_revision_are_spread_where_nothing_else_is_said() -> None:
         ({}, 10001, 10001, None),
         ({"runAsUser": 7, "fsGroup": 8}, 10001, 7, 8),
         ({}, None, None, None),
-        ({"runAsUser": 7}, None, 7, None),
     ],
 )
 def test_user_ids(asked: dict[str, Any], platform: int | None, user: int | None, group: int | None) -> None:

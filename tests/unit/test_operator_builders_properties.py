@@ -84,6 +84,7 @@ def quantities_are_canonical(made: Object) -> None:
 def pods_keep_the_restricted_pod_security_standard(made: Object, containers: list[Object]) -> None:
     spec = made["spec"]
     assert spec["automountServiceAccountToken"] is False
+    assert spec["enableServiceLinks"] is False, "Services of a namespace set no variables"
     assert spec["securityContext"]["runAsNonRoot"] is True
     assert spec["securityContext"]["runAsUser"] > 0
     assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}

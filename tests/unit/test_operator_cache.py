@@ -112,12 +112,6 @@ def test_what_a_list_lacks_is_gone_but_for_what_was_seen_since() -> None:
     assert world.woken() == [KEY]
 
 
-def test_a_pod_whose_place_in_its_group_is_no_number_has_none() -> None:
-    pod = item("p", 1)
-    pod["metadata"]["labels"][names.LABEL_NODE] = "x"
-    assert kinds.POD.project(pod).node == -1
-
-
 class TestInformer:
     """A kind's watch, by what is answered to it."""
 
@@ -156,15 +150,6 @@ class TestInformer:
         informer.answered(is_well=True)
         assert not informer.forbidden
 
-    def test_of_what_was_seen_before_a_refusal_is_believed_later(self) -> None:
-        informer = self.informer()
-        informer.listed([], 5, is_first=True, is_last=True)
-        for _ in range(6):
-            informer.refused("no right")
-            assert not informer.forbidden
-            self.now_s += 11.0
-        assert informer.forbidden
-
 
 async def test_an_api_that_is_not_installed_is_absent_until_it_is() -> None:
     api = MemoryApi()
@@ -174,13 +159,3 @@ async def test_an_api_that_is_not_installed_is_absent_until_it_is() -> None:
     api.objects[kinds.WORKER_SET.group_path] = {"resources": [{"name": "leaderworkersets"}]}
     await informers._discover()
     assert informers.absent() == {"PodMonitor"}
-
-
-async def test_where_kopf_may_not_see_crds_an_api_that_comes_later_stays_absent() -> None:
-    api = MemoryApi()
-    informers = Informers(api, Cache(lambda _key: None), ["ns"])
-    await informers._discover()
-    for kind in kinds.OPTIONAL:
-        api.objects[kind.group_path] = {"resources": [{"name": kind.plural}]}
-    await informers._discover()
-    assert informers.absent() == {"LeaderWorkerSet"}, "PodMonitors are not watched"

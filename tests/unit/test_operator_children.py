@@ -57,33 +57,17 @@ class TestBuilders:
         assert not any(port["port"] == 8000 for rule in spec["ingress"] for port in rule["ports"])
 
     @pytest.mark.parametrize(
-        "around",
-        [
-            {"networkPolicy": {}},
-            {"telemetry": METRICS},
-        ],
+        ("around", "kind"),
+        [({"networkPolicy": {}}, kinds.NETWORK_POLICY), ({"telemetry": METRICS}, kinds.POD_MONITOR)],
     )
-    def test_what_stands_around_restarts_no_pod(self, around: Object) -> None:
-        assert revision_of(model(**around)) == revision_of()
-
-
-class TestPruning:
-    @pytest.mark.parametrize(
-        ("spec", "kind"),
-        [
-            ({"networkPolicy": {}}, kinds.NETWORK_POLICY),
-            ({"telemetry": METRICS}, kinds.POD_MONITOR),
-        ],
-    )
-    def test_what_is_no_longer_asked_for_goes(self, spec: Object, kind: kinds.Kind) -> None:
-        before = applied(seen(model(**spec)))
+    def test_what_stands_around_restarts_no_pod_and_goes_when_it_is_not_asked_for(
+        self, around: Object, kind: kinds.Kind
+    ) -> None:
+        raw = model(**around)
+        assert revision_of(raw) == revision_of()
+        before = applied(seen(raw))
         assert planned(before).surplus == ()
         assert planned(dataclasses.replace(before, model=model())).surplus == ((kind, "m"),)
-
-    def test_what_is_not_ours_stays(self) -> None:
-        before = applied(seen(model(networkPolicy={})))
-        before.children["NetworkPolicy"]["m"]["metadata"]["ownerReferences"][0]["uid"] = "another"
-        assert planned(dataclasses.replace(before, model=model())).surplus == ()
 
 
 class TestSeveralNodes:
@@ -103,13 +87,6 @@ class TestSeveralNodes:
         own, public = child(model(parallelism=NODES), "NetworkPolicy")["spec"]["ingress"]
         assert own == {"from": [{"podSelector": {"matchLabels": {names.LABEL_NAME: "m"}}}]}
         assert [each["port"] for each in public["ports"]] == [8000, 8002]
-
-    def test_gpus_are_those_of_a_node(self) -> None:
-        raw = model(parallelism=NODES)
-        del raw["spec"]["engine"]["accelerator"]
-        template = child(raw, "LeaderWorkerSet", "m-nodes")["spec"]["leaderWorkerTemplate"]["workerTemplate"]
-        [engine] = template["spec"]["containers"]
-        assert engine["resources"]["limits"]["nvidia.com/gpu"] == "2"
 
     def test_ready_is_every_pod_of_every_group(self) -> None:
         raw = model(parallelism=NODES, replicas=2)
@@ -143,13 +120,3 @@ class TestMissingApi:
         assert (auxiliary.status, auxiliary.reason) == ("False", "APIMissing")
         assert "PodMonitor (monitoring.coreos.com/v1)" in auxiliary.message
         assert "LeaderWorkerSet" not in auxiliary.message, "nobody asked for it"
-
-    def test_api_that_nobody_asked_for_is_not_missed(self) -> None:
-        found = self.findings(model(), "LeaderWorkerSet", "PodMonitor")
-        assert found["Compatible"].status == found["AuxiliaryResourcesReady"].status == "True"
-
-    def test_right_that_nobody_needs_is_not_missed(self) -> None:
-        blind = {"PodMonitor": "forbidden"}
-        told = serving(pod("a", revision_of()))
-        unseen = dataclasses.replace(told, observed=dataclasses.replace(told.observed, blind=blind))
-        assert decide(unseen)["Ready"].status == "True"

@@ -8,7 +8,6 @@ import yaml
 
 from guided_operator.api import ManifestError
 from guided_operator.builders.pod_paths import Site
-from guided_operator.cli import main
 from guided_operator.cli.inputs import gather
 from guided_operator.cli.local.site import lay_out, local_site
 from support.manifests import changed, minimal
@@ -69,31 +68,3 @@ def test_every_text_that_is_missing_is_named(tmp_path: Path) -> None:
         "spec.guidedDecoding.grammars[1].configMapKeyRef",
     ]
     assert "--config-map texts=DIR" in problems[0]
-
-
-@pytest.mark.parametrize(
-    ("broken", "said"),
-    [
-        (config_map("texts", a=1), "ConfigMap texts data.a: must be text: quote it"),
-        ({"apiVersion": "v1", "kind": "ConfigMap"}, "ConfigMap: must have metadata.name"),
-    ],
-)
-def test_a_broken_config_map_is_named(
-    broken: dict[str, Any], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    file = tmp_path / "model.yaml"
-    file.write_text(text(broken))
-    assert main(["run", "-f", str(file)]) == 2
-    assert capsys.readouterr().err.startswith(f"{file}: {said}")
-
-
-def test_render_shows_the_merged_config_map(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file = tmp_path / "model.yaml"
-    file.write_text(text(config_map("texts", **{"card.json": "{}"})))
-    assert main(["render", "-f", str(file)]) == 0
-    [merged] = [
-        one
-        for one in yaml.safe_load_all(capsys.readouterr().out)
-        if one["metadata"]["name"] == "tiny-grammars"
-    ]
-    assert merged["data"] == {"card.JSONSchema": "{}", "code.Absent": "there is no ConfigMap more"}

@@ -96,17 +96,12 @@ def test_conditions_are_a_table_and_the_rest_stands_as_it_is() -> None:
 @pytest.mark.parametrize(
     ("given", "steps"),
     [
-        ([("Ready", "True", "PodsReady"), ("Compatible", "True", "Supported")], []),
         (
             [("Ready", "True", "PodsReady"), ("AuxiliaryResourcesReady", "False", "APIMissing")],
             [advice.REASONS["APIMissing"]],
         ),
         ([("Ready", "True", "PodsReady"), ("AuxiliaryResourcesReady", "True", "Applied")], []),
         # What is wrong with the spec first; what only says 'not yet' not at all.
-        (
-            [("Ready", "False", "PodsNotReady"), ("Compatible", "False", "Invalid")],
-            [advice.REASONS["Invalid"]],
-        ),
         (
             [("Ready", "False", "Incompatible"), ("Compatible", "False", "Invalid")],
             [advice.REASONS["Invalid"]],
@@ -137,8 +132,3 @@ def test_what_nobody_has_looked_at_is_told_so() -> None:
     behind["metadata"]["generation"] = 2
     behind["status"]["observedGeneration"] = 1
     assert advice.steps(behind) == [advice._BEHIND]
-
-
-def test_a_status_of_another_release_is_shown_as_far_as_it_is_known() -> None:
-    odd = model(conditions=[{"type": "Ready"}], pods={"worst": [{"more": 1}]}, grammars={"worst": [{}]})
-    assert "not ready" in status.text(odd, NOW)

@@ -56,56 +56,38 @@ def test_tree_shows_children_below_their_parents_in_order_of_time() -> None:
     ]
 
 
-def test_tokens_are_shown_at_vllms_span() -> None:
-    tokens = {"gen_ai.usage.prompt_tokens": 8, "gen_ai.usage.completion_tokens": 23}
-    asked = span("POST /v1/completions", "a", attributes={"http.response.status_code": 200})
-    lines = tree([asked, span("llm_request", "b", "a", 1, attributes=tokens)]).splitlines()
-    assert lines[1:] == [
-        "POST /v1/completions        5.0 ms  status 200",
-        "└─ llm_request              5.0 ms  prompt tokens 8, completion tokens 23",
-    ]
-
-
-def test_a_span_whose_parent_is_missing_stands_at_the_top() -> None:
+def test_a_span_without_its_parent_stands_at_the_top_and_a_circle_hangs_nothing() -> None:
     lines = tree([span("llm_request", "b", "gone", 2), span("POST /v1/x", "a", "", 1)]).splitlines()
     assert [line.split("  ")[0] for line in lines[1:]] == ["POST /v1/x", "llm_request"]
-
-
-def test_spans_that_are_each_others_parents_do_not_hang_the_tree() -> None:
     assert "POST /v1/x" in tree([span("a", "1", "2"), span("b", "2", "1"), span("POST /v1/x", "3")])
 
 
-def test_a_trace_is_handed_out_once_and_only_when_quiet() -> None:
+ROOT = span("POST /v1/x", "a", attributes={"http.response.status_code": 200})
+GUIDED_ROOT = span(
+    "POST /v1/x", "a", attributes={"http.response.status_code": 200, "guidedmodel.grammar.kind": "json"}
+)
+REFUSED_ROOT = span("POST /v1/x", "a", attributes={"http.response.status_code": 400})
+ENGINE = span("llm_request", "b", "a")
+DECODE = span("guided.decode", "c", "a")
+
+
+@pytest.mark.parametrize(
+    ("spans", "comes"),
+    [
+        ([ENGINE], "never"),  # without its root it may still grow
+        ([ROOT], "late"),  # without the engine's, and not for ever
+        ([ROOT, ENGINE], "soon"),
+        ([GUIDED_ROOT, ENGINE], "late"),  # the sidecar sends that of the decode by itself
+        ([GUIDED_ROOT, ENGINE, DECODE], "soon"),
+        ([REFUSED_ROOT], "soon"),  # and no engine saw it
+    ],
+)
+def test_a_trace_is_handed_out_once_when_it_is_whole_and_quiet(spans: list[Span], comes: str) -> None:
     book = TraceBook()
-    book.add([span("llm_request", "b", "a")], now_s=100.0)
-    assert book.ripe(200.0) == []  # without its root, it may still grow
-    book.add([span("POST /v1/x", "a")], now_s=200.0)
-    assert book.ripe(200.0 + SETTLE_S / 2) == []
-    (spans,) = book.ripe(200.0 + SETTLE_S)
-    assert {one.name for one in spans} == {"llm_request", "POST /v1/x"}
-    assert book.ripe(900.0) == []
-
-
-def test_a_trace_waits_for_the_engines_span_but_not_for_ever() -> None:
-    book = TraceBook()
-    book.add([span("POST /v1/x", "a", attributes={"http.response.status_code": 200})], now_s=0.0)
-    assert book.ripe(2 * SETTLE_S) == []
-    assert len(book.ripe(LATEST_S + 0.1)) == 1
-
-
-def test_a_guided_trace_waits_for_its_decode_which_the_sidecar_sends_by_itself() -> None:
-    book = TraceBook()
-    guided = {"http.response.status_code": 200, "guidedmodel.grammar.kind": "json"}
-    book.add([span("POST /v1/x", "a", attributes=guided), span("llm_request", "b", "a")], now_s=0.0)
-    assert book.ripe(2 * SETTLE_S) == []
-    book.add([span("guided.decode", "c", "a")], now_s=3.0)
-    assert [len(spans) for spans in book.ripe(3.0 + SETTLE_S)] == [3]
-
-
-def test_a_refused_request_waits_for_no_engine() -> None:
-    book = TraceBook()
-    book.add([span("POST /v1/x", "a", attributes={"http.response.status_code": 400})], now_s=0.0)
-    assert len(book.ripe(SETTLE_S)) == 1
+    book.add(spans, now_s=0.0)
+    assert book.ripe(SETTLE_S / 2) == []
+    assert len(book.ripe(2 * SETTLE_S)) == (comes == "soon")
+    assert len(book.ripe(LATEST_S + 0.1)) == (comes == "late")
 
 
 @pytest.fixture

@@ -8,74 +8,92 @@ from guided_operator.api.combinations import facts_of
 from guided_operator.policy.spec_checks import check
 from support.manifests import guided_model
 
-HEAD = {
-    "method": "Eagle3",
-    "numTokens": 3,
-    "draftModel": {"uri": "hf://o/head"},
-    "draftSampling": "Probabilistic",
-}
-V2 = [{"name": "VLLM_USE_V2_MODEL_RUNNER", "value": "1"}]
 ADAPTIVE = {"method": "MTP", "numTokens": 1, "verification": "Adaptive"}
+ADAPTERS = {"adapters": [{"name": "a", "uri": "pvc://adapters/a"}]}
+CPU = {"engine__accelerator": {"type": "None"}}
+V2 = [{"name": "VLLM_USE_V2_MODEL_RUNNER", "value": "1"}]
+V1 = [{"name": "VLLM_USE_V2_MODEL_RUNNER", "value": "0"}]
+
+
+def refusals(args: list[str], **fields: Any) -> list[str]:
+    return [each.message for each in check(guided_model(engine__args=args, **fields))]
 
 
 @pytest.mark.parametrize(
     ("args", "refused"),
     [
         ([], ""),
-        (["--enforce-eager"], "remove the argument"),
         (["--enforce_eager"], "remove the argument"),
-        (["--enforce-eager", "--no-enforce-eager"], ""),
+        (["--enforce-eager", "--no-enforce-eager"], ""),  # the last word counts
         (["--enable-batch-sharded-sampling"], "nothing to shard on one rank"),
-        (["--compilation-config.cudagraph_mode=none"], "remove the argument"),
         (["--compilation-config.cudagraph_mode", "PIECEWISE"], "remove the argument"),
         (["--compilation-config.cudagraph_mode=FULL"], ""),
-        (["--optimization-level=1"], "remove the argument"),
         (["--compilation-config.mode=1", "--compilation-config.cudagraph_mode=FULL"], "remove the argument"),
         (["--optimization-level=0", "--compilation-config.cudagraph_mode=FULL_DECODE_ONLY"], ""),
         # Whole numbers that vLLM takes however they are written.
         (["--optimization-level=1.0"], "remove the argument"),
-        (["--compilation-config.mode=1.0"], "remove the argument"),
-        (["--compilation-config.cudagraph_mode=01"], "remove the argument"),
         (["--optimization-level=2.0"], ""),
         (["--kv-sharing-fast-prefill"], "fast prefill"),
-        (["--kv-sharing-fast-prefill", "--no-kv-sharing-fast-prefill"], ""),
+        # Limits of a step.
+        (["--max-num-seqs=8", "--max-num-active-seqs=9"], "must not exceed"),
+        (["--max-num-seqs=8", "--max-num-active-seqs=8"], ""),
+        (["--max-num-active-seqs=9"], ""),
+        (["--max-num-seqs=8", "--max-num-batched-tokens=7"], "must be at least"),
+        (["--max-num-batched-tokens=7"], ""),
     ],
 )
 def test_arguments_count(args: list[str], refused: str) -> None:
-    problems = check(guided_model(speculative=ADAPTIVE, engine__args=args))
-    assert [refused in each.message for each in problems] == [True] * bool(refused)
+    assert [refused in each for each in refusals(args, speculative=ADAPTIVE)] == [True] * bool(refused)
 
 
 @pytest.mark.parametrize(
-    ("most", "args", "refused"),
+    ("drafts", "args", "fields", "is_refused"),
     [
-        (8, ["--max-num-active-seqs=9"], "--max-num-active-seqs must not exceed"),
-        (8, ["--max-num-active-seqs=8"], ""),
-        (None, ["--max-num-active-seqs=9"], ""),
-        (8, ["--max-num-batched-tokens=7"], "--max-num-batched-tokens must be at least"),
-        (8, ["--max-num-batched-tokens=8"], ""),
-        (None, ["--max-num-batched-tokens=7"], ""),
+        # Adapters want room for what a full batch verifies; vLLM's defaults have it on a B200.
+        (8, [], {"lora": ADAPTERS}, False),
+        (16, [], {"lora": ADAPTERS}, True),
+        (16, ["--performance-mode=throughput"], {"lora": ADAPTERS}, False),
+        (3, ["--max-num-seqs=64", "--max-num-batched-tokens=255"], {"lora": ADAPTERS}, True),
+        (3, ["--max-num-seqs", "64", "--max-num-batched-tokens", "256"], {"lora": ADAPTERS}, False),
+        (1, ["--max-num-batched-tokens=8k"], {"lora": ADAPTERS}, False),
+        (15, [], {"lora": ADAPTERS, **CPU}, False),
+        (16, [], {"lora": ADAPTERS, **CPU, "parallelism": {"tensor": 2}}, True),
+        (16, [], {}, False),
+        # By load there has to be something to choose from.
+        ("Auto", ["--max-num-seqs=1"], {}, True),
+        ("Auto", ["--max-num-seqs=2"], {}, False),
+        ("Auto", ["--max-num-batched-tokens=1"], {}, True),
     ],
 )
-def test_limits_of_a_step_go_together(most: int | None, args: list[str], refused: str) -> None:
-    most_words = [] if most is None else [f"--max-num-seqs={most}"]
-    problems = check(guided_model(engine__args=[*most_words, *args]))
-    assert [refused in each.message for each in problems] == [True] * bool(refused)
-    assert {each.field for each in problems} <= {"spec.engine.args"}
+def test_drafts_want_room(drafts: Any, args: list[str], fields: dict[str, Any], *, is_refused: bool) -> None:
+    asked = {"method": "NGram", "numTokens": drafts}
+    assert len(refusals(args, speculative=asked, **fields)) == is_refused
 
 
-def test_the_model_runner_is_the_one_that_is_asked_for_or_that_vllm_takes() -> None:
-    def runner(**fields: Any) -> str:
-        return facts_of(guided_model(**fields).spec).runner
+@pytest.mark.parametrize(
+    ("words", "is_refused"),
+    [([], False), (["--max-num-seqs=2"], False), (["--max-num-seqs=1"], True), (["--max-logprobs=-1"], True)],
+)
+def test_rows_to_shard_have_bounds(words: list[str], *, is_refused: bool) -> None:
+    found = refusals(["--enable-batch-sharded-sampling", *words], parallelism__tensor=2)
+    assert len(found) == is_refused
 
-    chosen = [[{"name": "VLLM_USE_V2_MODEL_RUNNER", "value": value}] for value in "01"]
-    assert runner() == "V2"
-    assert [runner(engine__env=env) for env in chosen] == ["V1", "V2"]
-    assert runner(engine__accelerator={"type": "None"}) == "", "whether its build has a Triton decides"
-    assert runner(engine__args=["--enable-dbo"]) == "V1"
-    assert runner(engine__args=["--enable-dbo"], engine__env=chosen[1]) == "V2"
-    assert runner(engine__args=["--enable-dbo"], engine__accelerator={"type": "None"}) == ""
-    assert runner(engine__accelerator={"resource": "amd.com/gpu"}) == ""
+
+@pytest.mark.parametrize(
+    ("fields", "runner"),
+    [
+        ({}, "V2"),
+        ({"engine__env": V1}, "V1"),
+        (CPU, ""),  # whether its build has a Triton decides
+        ({"engine__args": ["--enable-dbo"]}, "V1"),
+        ({"engine__args": ["--enable-dbo"], "engine__env": V2}, "V2"),
+        ({"engine__accelerator": {"resource": "amd.com/gpu"}}, ""),
+    ],
+)
+def test_the_model_runner_is_the_one_that_is_asked_for_or_that_vllm_takes(
+    fields: dict[str, Any], runner: str
+) -> None:
+    assert facts_of(guided_model(**fields).spec).runner == runner
 
 
 @pytest.mark.parametrize("value", ["", "2", "true", None])
@@ -87,79 +105,18 @@ def test_a_model_runner_that_the_table_cannot_read_is_refused(value: str | None)
 
 
 @pytest.mark.parametrize(
-    ("args", "overlaps"),
+    ("args", "fields", "overlaps"),
     [
-        (["--enable-dbo"], True),
-        (["--enable-dbo", "--no-enable-dbo"], False),
-        (["--ubatch-size=2"], True),
-        (["--ubatch_size", "2"], True),
-        (["--ubatch-size=1"], False),
-        (["--ubatch-size", "2", "--ubatch-size=0"], False),
-        (["--ubatch-size=0", "--enable-dbo"], True),
+        (["--enable-dbo", "--no-enable-dbo"], {}, False),
+        (["--ubatch_size", "2"], {}, True),
+        (["--ubatch-size", "2", "--ubatch-size=0"], {}, False),
+        (["--ubatch-size=0", "--enable-dbo"], {}, True),
+        # On a CPU vLLM leaves out one of both options alone.
+        (["--enable-dbo"], CPU, True),
+        (["--ubatch-size=2"], CPU, False),
     ],
 )
-def test_the_last_word_says_whether_a_batch_is_overlapped(args: list[str], *, overlaps: bool) -> None:
-    assert facts_of(guided_model(engine__args=args).spec).dbo is overlaps
-
-
-@pytest.mark.parametrize(
-    ("drafts", "fields", "crowded"),
-    [
-        (3, {}, False),
-        (8, {}, False),  # vLLM's defaults have room on a B200, on an H100 they have not
-        (16, {}, True),
-        (16, {"engine__args": ["--performance-mode=throughput"]}, False),
-        (3, {"engine__args": ["--max-num-seqs=64", "--max-num-batched-tokens=255"]}, True),
-        (3, {"engine__args": ["--max-num-seqs", "64", "--max-num-batched-tokens", "256"]}, False),
-        (1, {"engine__args": ["--max-num-batched-tokens=511"]}, True),
-        (1, {"engine__args": ["--max-num-batched-tokens=8k"]}, False),
-        (15, {"engine__accelerator": {"type": "None"}}, False),
-        (16, {"engine__accelerator": {"type": "None"}, "parallelism": {"tensor": 2}}, True),
-    ],
-)
-def test_adapters_want_room_for_what_a_full_batch_verifies(
-    drafts: int, fields: dict[str, Any], *, crowded: bool
+def test_the_last_word_says_whether_a_batch_is_overlapped(
+    args: list[str], fields: dict[str, Any], *, overlaps: bool
 ) -> None:
-    adapters = {"adapters": [{"name": "a", "uri": "pvc://adapters/a"}]}
-    asked = {"method": "NGram", "numTokens": drafts}
-    problems = check(guided_model(lora=adapters, speculative=asked, **fields))
-    assert [each.field for each in problems] == ["spec.speculative.numTokens"] * crowded
-    assert check(guided_model(speculative=asked, **fields)) == []
-
-
-@pytest.mark.parametrize(
-    ("words", "refused"),
-    [
-        ([], False),
-        (["--max-num-seqs=2"], False),
-        (["--max-num-seqs=1"], True),
-        (["--max-logprobs", "-1"], True),
-    ],
-)
-def test_rows_to_shard_have_bounds(words: list[str], *, refused: bool) -> None:
-    args = ["--enable-batch-sharded-sampling", *words]
-    problems = check(guided_model(engine__args=args, parallelism__tensor=2))
-    assert [each.field for each in problems] == ["spec.engine.args"] * refused
-
-
-def test_on_a_cpu_vllm_leaves_out_one_of_both_options_alone() -> None:
-    on_cpu = {"engine__accelerator": {"type": "None"}}
-    assert facts_of(guided_model(engine__args=["--enable-dbo"], **on_cpu).spec).dbo is True
-    assert facts_of(guided_model(engine__args=["--ubatch-size=2"], **on_cpu).spec).dbo is False
-
-
-@pytest.mark.parametrize(
-    ("engine", "refused"),
-    [
-        ({"engine__args": ["--max-num-seqs=1"]}, True),
-        ({"engine__args": ["--max-num-seqs=2"]}, False),
-        ({"engine__args": ["--max-num-batched-tokens=1"]}, True),
-        ({"engine__args": ["--max-num-batched-tokens=100"]}, False),
-        ({"engine__args": ["--max-num-batched-tokens", "8k"]}, False),
-    ],
-)
-def test_where_auto_has_nothing_to_choose_from_it_is_refused(
-    engine: dict[str, Any], *, refused: bool
-) -> None:
-    problems = check(guided_model(speculative={"method": "NGram", "numTokens": "Auto"}, **engine))
-    assert ["with one sequence at a time" in each.message for each in problems] == [True] * refused
+    assert facts_of(guided_model(engine__args=args, **fields).spec).dbo is overlaps

@@ -9,17 +9,18 @@ import pytest
 from guided_contract import grammar_files
 from guided_contract.status import GrammarStatus, PodStatus
 from guided_operator.api import parse
-from guided_operator.builders.grammars import map_name, merge
-from guided_operator.builders.pod import pod_template
-from guided_operator.builders.pod_paths import Site
+from guided_operator.builders.grammars import merge
 from guided_operator.kube import kinds
+from guided_operator.kube.key import Key
 from guided_operator.reconcile.conditions.chains import decide
+from guided_operator.reconcile.observe import Observer
 from guided_operator.reconcile.report import make_status
 from guided_operator.watch import grammar_sources
-from guided_operator.watch.sidecar_status import Page
-from support.manifests import guided_model
+from guided_operator.watch.cache import Cache
+from guided_operator.watch.informers import Informers
+from guided_operator.watch.sidecar_status import Page, SidecarReader
 from support.memory_api import MemoryApi
-from support.observed import applied, model, planned, pod, revision_of, seen, serving, situation
+from support.observed import UID, applied, model, planned, pod, revision_of, seen, serving, situation
 
 Object = dict[str, Any]
 NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
@@ -73,17 +74,6 @@ class TestMerge:
         assert data["b.Regex"] == "small"
 
 
-class TestPod:
-    def test_every_pod_mounts_the_whole_folder_in_the_sidecar(self) -> None:
-        spec = pod_template(guided_model("m"), Site("x:1"))["spec"]
-        [volume] = [each for each in spec["volumes"] if each["name"] == "grammars"]
-        assert volume["configMap"] == {"name": map_name("m")}
-        [sidecar] = [each for each in spec["initContainers"] if each["name"] == "sidecar"]
-        [mount] = [each for each in sidecar["volumeMounts"] if each["name"] == "grammars"]
-        assert mount == {"name": "grammars", "mountPath": "/etc/guidedmodel-grammars", "readOnly": True}
-        assert "grammars" not in str(spec["containers"])
-
-
 class TestPlan:
     def test_files_are_written_and_what_pods_have_is_kept(self) -> None:
         observed = applied(seen(named(grammar("a")), sources={"texts": {"a": "x+"}}))
@@ -129,11 +119,25 @@ class TestSources:
         item = {"metadata": {"name": name, "namespace": "ns", "resourceVersion": "1"}, "data": data}
         api.objects[kinds.CONFIG_MAP.path("ns", name)] = item
 
-    async def test_the_keys_that_a_model_refers_to_are_read(self) -> None:
-        api = MemoryApi()
-        self.put(api, "texts", a="x", unused="y")
-        found = await grammar_sources.read(api, "ns", {"texts": {"a", "b"}, "none": {"a"}})
-        assert found == {"texts": {"a": "x"}, "none": None}
+    @pytest.mark.parametrize(("uid", "is_told"), [(UID, True), ("another", False)])
+    async def test_texts_that_pods_have_are_those_of_our_own_configmap(
+        self, uid: str, *, is_told: bool
+    ) -> None:
+        async def no_page(_: str) -> bytes:
+            raise AssertionError("there are no pods")
+
+        api, cache, raw = MemoryApi(), Cache(lambda _key: None), named(grammar("a"))
+        raw["metadata"]["resourceVersion"] = "1"
+        api.objects[kinds.model_path("ns", "m")] = raw
+        cache.take(kinds.MODEL, None, raw)
+        [ours] = [each for each in planned(seen(raw)).children if each["metadata"]["name"] == "m-grammars"]
+        ours["metadata"]["ownerReferences"][0]["uid"] = uid
+        api.objects[kinds.CONFIG_MAP.path("ns", "m-grammars")] = {**ours, "data": {"a.Regex": "x"}}
+        sidecars = SidecarReader(no_page, lambda: 0.0)
+        observer = Observer(cache, Informers(api, cache, []), sidecars, api, lambda: 0.0)
+        observed = await observer.observe(Key("ns", "m"))
+        assert observed is not None
+        assert ("m-grammars" in observed.sources) == is_told
 
     async def test_no_more_is_kept_than_pods_could_mount(self) -> None:
         """Found by an attack: four models that name 64 ConfigMaps of 1 MB each took the operator 617 MiB."""
@@ -141,7 +145,8 @@ class TestSources:
         most = grammar_files.MAX_BYTES
         for number in range(8):
             self.put(api, f"texts{number}", a=(most // 2) * "<", b=most * "<")
-        found = await grammar_sources.read(api, "ns", {f"texts{number}": {"a"} for number in range(8)})
+        found = await grammar_sources.read(api, "ns", {f"texts{number}": {"a"} for number in range(9)})
+        assert found.pop("texts8") is None, "it is not there"
         texts = [found[name]["a"] for name in sorted(found)]  # type: ignore[index]
         assert [text is not None for text in texts] == [True, True, *6 * [False]]
         assert all(data is not None and data.keys() == {"a"} for data in found.values())

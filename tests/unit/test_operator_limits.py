@@ -15,38 +15,25 @@ from support.observed import SITE, model, seen
     ("image", "allowed", "permitted"),
     [
         ("vllm/vllm-openai:v0.32.0", "docker.io", True),
-        (
-            "vllm/vllm-openai:v0.32.0",
-            "vllm",
-            False,
-        ),  # a folder of the hub is written with its registry, or a /
         ("vllm/vllm-openai:v0.32.0", "docker.io/vllm", True),
         ("vllm/vllm-openai:v0.32.0", "vllm/", True),
-        ("vllm/vllm-openai:v0.32.0", "vllm/vllm-openai", True),
+        ("vllm/vllm-openai:v0.32.0", "vllm", False),  # a folder is written with its registry, or a /
         ("vllm/vllm-openai:v0.32.0", "vllm/vllm", False),
         ("docker.io/vllm/vllm-openai@sha256:00", "vllm/vllm-openai", True),
-        ("vllm:1", "docker.io/library", True),
         ("registry.example/a/b:1", "registry.example", True),
-        ("registry.example/a/b:1", "registry.example/a/b", True),
-        ("registry.example/a/b:1", "registry.example/a/b:1", True),
         ("registry.example/a/b:10", "registry.example/a/b:1", False),
         ("registry.example/a/bc:1", "registry.example/a/b", False),
         ("registry.example.evil/a/b:1", "registry.example", False),
         ("registry.example:5000/a/b:1", "registry.example", False),
-        ("registry.example:5000/a/b:1", "registry.example:5000", True),
         ("evil/registry.example/a:1", "registry.example", False),
         ("localhost/a:1", "docker.io", False),
         # As distribution/reference reads it, and so container runtimes: no folder of the hub has a capital.
         ("EVIL/vllm:v0.32.0", "docker.io", False),
-        ("Evil/vllm-openai:v0.32.0", "vllm", False),
         ("EVIL/vllm:v0.32.0", "EVIL/", True),
-        ("evil/vllm:v0.32.0", "EVIL/", False),
-        ("vllm:RC", "docker.io/library", True),
         # A name without a folder is the hub's own image, whether or not the hub is named, or a dot is in it.
+        ("vllm:1", "docker.io/library", True),
         ("docker.io/vllm:v0.32.0", "docker.io/vllm", False),
-        ("docker.io/vllm:v0.32.0", "docker.io/library/vllm", True),
         ("registry.example", "registry.example", False),
-        ("registry.example:5000", "registry.example:5000", False),
     ],
 )
 def test_images(image: str, allowed: str, permitted: bool) -> None:  # noqa: FBT001 - a table
@@ -62,7 +49,6 @@ def test_images(image: str, allowed: str, permitted: bool) -> None:  # noqa: FBT
         ("hf://meta-llama-evil/x", "hf://meta-llama", False),
         ("hf://meta-llama/x", "pvc://", False),
         ("pvc://models/a", "pvc://", True),
-        ("pvc://models", "pvc://models", True),
         ("pvc://models2/a", "pvc://models", False),
         ("file:///m", "file:///m", True),
     ],
@@ -100,7 +86,6 @@ NO_REPEAT = "guided_engine.processors.no_repeat_ngram:NoRepeatNgram"
     ("factory", "allowed", "permitted"),
     [
         (NO_REPEAT, "guided_engine.*", True),
-        (NO_REPEAT, "guided_engine.processors.no_repeat_ngram:*", True),
         (NO_REPEAT, NO_REPEAT, True),
         (NO_REPEAT, "*", True),
         ("os:system", "*", True),
@@ -108,11 +93,9 @@ NO_REPEAT = "guided_engine.processors.no_repeat_ngram:NoRepeatNgram"
         ("guided_engine_evil.a:B", "guided_engine.*", False),
         ("evil.guided_engine.a:B", "guided_engine.*", False),
         ("Guided_Engine.a:B", "guided_engine.*", False),
-        ("guided_engine:B", "guided_engine.*", False),
         ("acme:Ban", "acme:*", True),
         ("acme.more:Ban", "acme:*", False),
         ("acme:Banana", "acme:Ban", False),
-        ("acme:Ban", "acme:Banana", False),
     ],
 )
 def test_factories_of_processors(factory: str, allowed: str, permitted: bool) -> None:  # noqa: FBT001 - a table

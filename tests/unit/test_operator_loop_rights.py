@@ -78,10 +78,3 @@ def test_nobodys_configmaps_are_listed() -> None:
 def test_only_what_is_pruned_may_be_deleted() -> None:
     assert {resource for resource, verbs in granted().items() if "delete" in verbs} == MAY_BE_DELETED
     assert not any("deletecollection" in verbs for verbs in granted().values())
-
-
-def test_lease_is_granted_by_name_in_one_namespace() -> None:
-    create, keep = rules("Role")
-    assert (create["resources"], create["verbs"]) == (["leases"], ["create"])
-    assert (keep["resources"], keep["resourceNames"]) == (["leases"], ["guidedmodel-operator"])
-    assert set(keep["verbs"]) == {"get", "patch"}

@@ -119,30 +119,6 @@ async def test_a_status_that_lags_holds_a_turn(wants: int, has: int, ready: int,
     assert not (await world.ask(1)).turning
 
 
-async def test_pods_that_cannot_be_made_hold_no_turn() -> None:
-    world = await turned()
-    world.controller_says(updated=2)
-    world.replica_set("one", wants=2, has=2, ready=2)
-    world.replica_set("two", wants=3, has=1, ready=1)
-    assert not (await world.ask(1)).turning
-
-
-async def test_what_is_not_the_deployments_own_does_not_count() -> None:
-    world = await turned()
-    world.controller_says(updated=2)
-    world.replica_set("one", wants=2, has=2, ready=2)
-    world.replica_set("two", wants=1, has=1, ready=1)
-    world.replica_set("other", wants=1, has=5, ready=5)
-    world.api.objects[f"{SETS}/other"]["metadata"]["ownerReferences"][0]["uid"] = "another"
-    assert not (await world.ask(1)).turning
-
-
-async def test_held_pods_may_still_be_scaled_and_turned_again() -> None:
-    world = await turned()
-    assert (await world.ask(3, replicas=2)).turning
-    assert (world.number, world.is_paused, world.deployment["spec"]["replicas"]) == ("3", True, 2)
-
-
 async def test_a_pause_that_is_asked_for_is_no_turn_and_its_end_is_one() -> None:
     world = World()
     await world.ask(1)

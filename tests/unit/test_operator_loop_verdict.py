@@ -1,17 +1,12 @@
-"""What is said of a model in each situation: conditions with their reasons, and the rest of the status."""
+"""The status beside its conditions: what runs, where it is reached, since when, and what is written of it."""
 
 import dataclasses
 import datetime as dt
 from typing import Any
 
-import pytest
-
-from guided_contract import status
 from guided_operator.reconcile.apply import Fault, Outcome
-from guided_operator.reconcile.conditions.inputs import Situation
 from guided_operator.reconcile.observe import Observed
 from guided_operator.reconcile.report import make_status, report, to_object
-from guided_operator.watch.sidecar_status import Page
 from support.memory_api import MemoryApi
 from support.observed import applied, model, pod, reason, revision_of, seen, serving, situation
 
@@ -22,26 +17,6 @@ OLD = "0ld0ld0ld0"
 
 def unheard(_about: object, _reason: str, _message: str) -> None:
     """Warn nobody."""
-
-
-def test_conflict_and_blindness_come_before_pods() -> None:
-    found = serving(pod("a", NEW))
-    outcome = Outcome((Fault("NameConflict", "Service m exists"),))
-    assert reason(dataclasses.replace(found, outcome=outcome), "Ready") == ("False", "NameConflict")
-    blind = dataclasses.replace(found.observed, blind={"Pod": "no right to list pods"})
-    assert reason(dataclasses.replace(found, observed=blind), "Ready") == ("Unknown", "Forbidden")
-
-
-def test_model_that_turned_invalid_keeps_serving_and_says_both() -> None:
-    raw = model()
-    raw["spec"]["engine"]["image"] = "vllm/vllm-openai:v0.1.0"
-    observed = dataclasses.replace(applied(seen()), model=raw, pods=(pod("a", NEW),))
-    found = situation(observed)
-    assert reason(found, "Compatible") == ("False", "Invalid")
-    assert reason(found, "Ready") == ("False", "Incompatible")
-    assert reason(found, "Available") == ("True", "SomePodsReady")
-    nothing_left = situation(dataclasses.replace(observed, pods=()))
-    assert reason(nothing_left, "Available") == ("False", "Incompatible"), "replicas is not 0"
 
 
 def test_status_of_an_invalid_edit_says_what_runs() -> None:
@@ -89,59 +64,6 @@ def written(observed: Observed, kind: str) -> dict[tuple[str, str], Any]:
     return {(kind, name): child for name, child in observed.children[kind].items()}
 
 
-UNMEASURED = status.LibraryStatus(name="llguidance", version="1.7.9", measured="1.7.6")
-GUIDED = [
-    pytest.param(serving(pod("a", NEW)), ("True", "Active"), id="proven"),
-    pytest.param(serving(), ("Unknown", "Pending"), id="nobody to ask"),
-    pytest.param(
-        serving(pod("a", NEW), unsupported="vLLM 0.1"), ("False", "PluginInactive"), id="plugin inactive"
-    ),
-    pytest.param(
-        serving(pod("a", NEW), ready=False, reason="ProbeFailed"), ("False", "ProbeFailed"), id="probe"
-    ),
-    pytest.param(
-        serving(pod("a", NEW), ready=False, reason="TokenizersDiffer"),
-        ("False", "TokenizersDiffer"),
-        id="another tokenizer",
-    ),
-    pytest.param(
-        serving(pod("a", NEW), unmeasured=[UNMEASURED]), ("True", "LibrariesUnmeasured"), id="another library"
-    ),
-    pytest.param(
-        serving(pod("a", NEW), ready=False, reason="Draining"), ("False", "Draining"), id="a pod that goes"
-    ),
-    pytest.param(serving(pod("a", NEW), ready=False, reason="x y"), ("False", "NotReady"), id="untrusted"),
-    pytest.param(serving(pod("a", NEW), desync="rank 1"), ("False", "Desync"), id="ranks disagreed"),
-    pytest.param(
-        serving(pod("a", NEW), exhausted="x"), ("False", "ServiceExhausted"), id="a budget that is spent"
-    ),
-    pytest.param(
-        serving(pod("a", NEW), ready=False, reason="EngineStalled", desync="rank 1"),
-        ("False", "EngineStalled"),
-        id="the worse first",
-    ),
-    pytest.param(
-        serving(pod("a", NEW), raw=model(guidedDecoding={"placement": "Scheduler"})),
-        ("False", "SchedulerPlacement"),
-        id="as asked for",
-    ),
-]
-
-
-@pytest.mark.parametrize(("found", "expected"), GUIDED)
-def test_guided_decoding(found: Situation, expected: tuple[str, str]) -> None:
-    assert reason(found, "GuidedDecoding") == expected
-
-
-def test_silent_sidecar_of_a_ready_pod_is_told() -> None:
-    found = serving(pod("a", NEW))
-    observed = dataclasses.replace(found.observed, pages={"uid-a": Page(None, "no answer")})
-    assert reason(dataclasses.replace(found, observed=observed), "GuidedDecoding") == (
-        "Unknown",
-        "SidecarUnreachable",
-    )
-
-
 def test_transition_time_stays_while_the_status_stays() -> None:
     first = to_object(make_status(serving(pod("a", NEW, ready=False)), NOW))
     later = NOW + dt.timedelta(hours=1)
@@ -151,14 +73,6 @@ def test_transition_time_stays_while_the_status_stays() -> None:
     times = {each.type: each.last_transition_time for each in make_status(found, later).conditions}
     assert times["Ready"] == "2026-11-21T13:00:00Z"
     assert times["Compatible"] == "2026-11-21T12:00:00Z"
-
-
-def test_counts_and_selector() -> None:
-    found = serving(pod("a", NEW), pod("b", OLD), pod("c", OLD, terminating=True), pod("d", NEW, ready=False))
-    told = make_status(found, NOW)
-    assert (told.replicas, told.ready_replicas, told.updated_replicas) == (3, 2, 2)
-    assert told.selector == "guidedmodel.io/name=m"
-    assert told.observed_generation == 3
 
 
 async def test_unchanged_status_is_not_written() -> None:

@@ -77,13 +77,3 @@ def test_a_pod_whose_user_is_left_to_the_platform_is_taken(gm: GuidedModel) -> N
 def test_a_fixed_user_is_refused_there() -> None:
     assert list(refusals(pod(guided_model(), 10001))) == ["runAsUser 10001"]
     assert not list(refusals(pod(guided_model(), None)))
-
-
-def test_nothing_in_a_pod_takes_a_user_for_granted() -> None:
-    """The platform's user has no entry in passwd and no home: programs are told of both."""
-    spec = pod(guided_model(engine__accelerator={"type": "None"}), None)
-    for container in [*spec["initContainers"], *spec["containers"]]:
-        variables = {each["name"]: each.get("value") for each in container.get("env", ())}
-        if container["name"] != "plugin":  # `cp` asks for neither
-            assert variables["HOME"] in {mount["mountPath"] for mount in container["volumeMounts"]}
-            assert variables["USER"]

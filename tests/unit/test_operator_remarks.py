@@ -51,7 +51,6 @@ def test_what_falls_back_is_said_where_a_manifest_is_checked_and_by_the_conditio
     [
         {},
         {"engine__accelerator": {"type": "None"}},
-        {"speculative": HEAD},
         {"speculative": HEAD | {"method": "DraftModel"}},
     ],
 )

@@ -29,10 +29,6 @@ def reported(*told: PodStatus, **spec: Any) -> Any:
     return to_object(make_status(situation(observed), NOW)).get("speculation")
 
 
-def test_nothing_is_said_without_speculation() -> None:
-    assert said("Async") is None
-
-
 def test_pods_that_have_not_said_so_yet() -> None:
     assert said("", "", speculative=DRAFT) == said(speculative=DRAFT) == {"fallback": ""}
     assert said("", "Async", speculative=DRAFT) == {"async": True, "fallback": ""}
@@ -127,11 +123,3 @@ def test_of_pods_that_choose_by_load_the_tokens_are_what_they_chose(
     asked = DRAFT | {"numTokens": "Auto", "maxTokens": 5}
     found = reported(*pages, speculative=asked).get("numTokens")
     assert found == (None if told is None else {"min": told[0], "max": told[1]})
-
-
-@pytest.mark.parametrize("numbers", ["Auto", 3])  # the pods may be of an edit before
-def test_engines_that_choose_by_load_no_more_say_why(numbers: int | str) -> None:
-    pages = [
-        PodStatus(ready=True, scheduling="Async", drafts=DraftsStatus(off=why)) for why in ("", "a fault")
-    ]
-    assert reported(*pages, speculative=DRAFT | {"numTokens": numbers})["fallback"] == "a fault"
