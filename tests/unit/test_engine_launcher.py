@@ -39,12 +39,6 @@ def test_a_cpu_gets_the_speculator_that_runs_there(
     assert argv[at + 1 : at + 3] == ("--seed", "1")
 
 
-def test_only_a_quota_below_the_cpus_limits() -> None:
-    assert Cpus(4, quota=2).limited
-    assert not Cpus(2, quota=2).limited
-    assert not Cpus(2).limited
-
-
 @pytest.mark.parametrize(("cpus", "threads"), [(Cpus(4, 2), "1"), (Cpus(4, 0.5), "1"), (Cpus(8, 6.5), "3")])
 def test_threads_follow_the_quota_unless_the_user_chose(cpus: Cpus, threads: str) -> None:
     two = pod(tensor_parallel=2)
