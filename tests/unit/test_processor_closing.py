@@ -96,11 +96,6 @@ def test_it_knows_whether_json_stands_in_a_string(seed: int) -> None:
         assert state.depth == 0
 
 
-def test_an_inch_in_prose_is_forgotten_in_the_next_line() -> None:
-    assert JsonState().after(b'5" wide\n').in_string is False
-    assert JsonState().after(b'5" wide\n{"a').in_string is True
-
-
 @pytest.mark.parametrize(("seed", "within"), [(0, 1), (2, 20)])
 def test_the_rules_of_factories_are_kept(seed: int, within: int) -> None:
     processor_rules.check(Closing, {"within": within}, CONTEXT, max_tokens=30, seed=seed)

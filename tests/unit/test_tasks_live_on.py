@@ -3,7 +3,6 @@
 What the owner of all of them does is in test_contract_tasks.py.
 """
 
-import os
 import tempfile
 import time
 from collections import Counter
@@ -14,14 +13,12 @@ import aiohttp
 import pytest
 from aiohttp.test_utils import unused_port
 
-from guided_contract import tasks, wire
+from guided_contract import tasks
 from guided_contract.config import PodConfig, PortsConfig
 from guided_contract.heartbeat import Heartbeats
 from guided_engine.heartbeats import Pulse
 from guided_engine.launcher.probes import Probes
 from guided_engine.launcher.stall import StallWatch
-from guided_engine.service_link import ServiceLink
-from support.fake_service import FakeService
 from support.waiting import until
 
 
@@ -111,13 +108,3 @@ def test_a_heartbeat(pod: PodConfig) -> None:
         time.sleep(0.01)
     pulse.stop()
     beats.close()
-
-
-def test_a_ranks_link(pod: PodConfig, failures: Counter[str]) -> None:
-    hello = wire.Hello(role="core", pid=os.getpid(), boot="b")
-    link = ServiceLink(pod.service_socket, once(lambda: hello))
-    with FakeService(pod.service_socket) as service:
-        link.start()
-        assert service.wait_for(wire.Hello) == hello
-        link.stop()
-    assert failures["guided-service-link"] == 1
