@@ -297,9 +297,9 @@ def test_who_leaves_releases(stage: Stage, *, stream: bool, begun: bool) -> None
     if begun:
         stage.service.hold_back("")
     else:
-        stage.service.script["9"] = lambda _asked: None
-    schema = {"type": "string", "minLength": 499}
-    body = guided("/v1/completions", schema, stream=stream, max_tokens=550, vllm_xargs=LINGERS)
+        stage.service.script["400"] = lambda _asked: None
+    schema = {"type": "string", "minLength": 400}
+    body = guided("/v1/completions", schema, stream=stream, max_tokens=450, vllm_xargs=LINGERS)
     headers = {**stage.client.headers, "content-type": "application/json"}
     connection = http.client.HTTPConnection(stage.client.base_url.host, stage.client.base_url.port)
     connection.request("POST", "/v1/completions", json.dumps(body), headers)

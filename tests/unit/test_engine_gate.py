@@ -95,14 +95,6 @@ async def test_a_guided_text_ends_with_its_grammar(make: Make, asked: Any, route
     assert raised.value.path == path
 
 
-@pytest.mark.parametrize("option", ["guided_x", "guided_backend", "guided_grammar"])
-async def test_a_refused_option_is_told_where_its_route_takes_it(make: Make, option: str) -> None:
-    gate = make()
-    with asking("/inference/v1/generate"), pytest.raises(GuidedError) as raised:
-        await gate.admit(None, {option: 7})
-    assert raised.value.path == f"sampling_params.extra_args.{option}"
-
-
 @pytest.mark.parametrize("asked", [None, structured_outputs(regex="a")], ids=["unguided", "guided"])
 @pytest.mark.parametrize(
     ("route", "path"),

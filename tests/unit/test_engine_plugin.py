@@ -83,16 +83,6 @@ class TestRegister:
         plugin.register()
         assert tried == [POD]
 
-    def test_unsupported_version(
-        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, tried: list[PodConfig]
-    ) -> None:
-        path = tmp_path / "config.json"
-        path.write_bytes(config.encode(POD))
-        monkeypatch.setenv(names.ENV_CONFIG, str(path))
-        monkeypatch.setattr(versions, "installed", lambda name: "0.31.0" if name == "vllm" else None)
-        plugin.register()
-        assert tried == []
-
 
 class TestVersion:
     @pytest.mark.parametrize(

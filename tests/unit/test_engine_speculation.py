@@ -119,13 +119,3 @@ def test_figures_that_are_old_are_looked_at_again() -> None:
     while made.chosen(8) != 3:
         made.take(run.step(GPU, 8, made.lookup[8]))
         assert run.seconds < began_s + 300
-
-
-def test_a_lookup_names_nothing_that_vllm_has_no_graph_for() -> None:
-    made, drawn = controller(4), random.Random(11)
-    run = Run(drawn)
-    for _ in range(3000):
-        batch = min(LARGEST, max(1, round(drawn.lognormvariate(3, 1.5))))
-        made.take(run.step(GPU, batch, made.lookup[batch]))
-        assert {*made.lookup} <= {0, 1, 4}
-    assert len(made.lookup) == LARGEST + 1

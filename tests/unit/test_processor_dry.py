@@ -40,12 +40,6 @@ def penalties(harness: Harness, text: list[int], **params: Any) -> dict[int, flo
     return {token: -float(row[token]) for token in np.flatnonzero(row).tolist()}
 
 
-def test_the_example_of_its_description() -> None:
-    """After "a b c c b c y a b c", c would follow three tokens again, y two, and b one."""
-    harness = Harness(Dry, {"multiplier": 1.0, "base": 2.0, "allowed_length": 1}, context())
-    assert penalties(harness, [A, B, C, C, B, C, Y, A, B, C]) == {B: 1.0, Y: 2.0, C: 4.0}
-
-
 @pytest.mark.parametrize("params", PARAMS, ids=str)
 @pytest.mark.parametrize(("alphabet", "seed"), [(1, 1), (3, 2), (3, 3), (8, 4)])
 def test_rows_are_what_the_description_makes_of_them(
