@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from devtools import advice_tables, golang, operator_names, sidecar_names
+from devtools import advice_tables, golang
 
 from guided_sidecar.grammar.pool.workers import WorkersState
 from guided_sidecar.ranks.agreement import AgreementState
@@ -26,11 +26,8 @@ from support.monitored import (
     decode,
     groups,
     hellos,
-    own_monitor,
     request,
 )
-from support.observed import model
-from support.promql import evaluate
 
 RUNBOOK = Path(__file__).parents[2] / "docs/runbook.md"
 RULES: dict[str, dict[str, Any]] = {rule["alert"]: rule for group in groups() for rule in group["rules"]}
@@ -147,16 +144,6 @@ def test_an_alert_says_whose_pods_are_missing_and_what_to_do() -> None:
     assert told.at == 15 * 60
 
 
-def test_a_models_own_pod_monitor_labels_as_the_manifests_do() -> None:
-    world = World(replicas=2, scraped_by=own_monitor(model()))
-    world.run(5)
-    A_RANK_IS_LOST(world)
-    world.run(15)
-    told = {one.name: one.labels for one in world.alerts()}
-    assert told.keys() == {"GuidedModelReplicasMissing", "GuidedModelRanksMissing"}
-    assert told["GuidedModelRanksMissing"].items() >= {"namespace": "ns", "model": "m", "pod": "m-1"}.items()
-
-
 # --- starts ---
 
 
@@ -234,18 +221,6 @@ def test_an_answer_that_is_cut_or_that_nobody_waits_for_is_no_failure() -> None:
 
 
 # --- what the rules say ---
-
-
-def test_every_alert_reads_what_is_exposed() -> None:
-    """A rule that reads what nobody exposes never fires, and says nothing."""
-    exposed = {entry.name: set(entry.labels) for entry in operator_names.families()}
-    exposed |= {entry.name: set(entry.labels) for entry in sidecar_names.metrics()}
-    world = World()
-    world.run(1)
-    for answer in evaluate(world.scrapes, [rule["expr"] for rule in RULES.values()], 30):
-        for metric, labels in answer.reads:
-            assert metric in exposed
-            assert set(labels) <= exposed[metric] | {"namespace", "pod", "model"}
 
 
 def test_every_alert_leads_to_its_place_in_the_runbook_which_has_the_texts_of_advice() -> None:

@@ -10,7 +10,7 @@ import torch
 from guided_contract.config import LogitsProcessorConfig
 from guided_contract.records import ProcessorFailure, ProcessorTimes
 from guided_engine.processors import dense
-from guided_engine.processors.edits import Edits
+from guided_engine.processors.edits import MOST_IDS, Edits
 from guided_engine.processors.interface import (
     Context,
     DenseFactory,
@@ -55,6 +55,7 @@ WAYS: dict[str, Callable[[int], Any]] = {
     "ids as objects": edits(ids=np.array([5], object)),
     "a NaN in the middle": edits(ids=np.arange(3), values=np.array([1, np.nan, 1])),
     "values beyond float32": edits(values=np.array([1e39])),
+    "more ids than a row has": lambda rows: [Edits.forbid(np.zeros(MOST_IDS + 1, np.int32))] * rows,
 }
 
 
@@ -168,38 +169,6 @@ def test_its_request_ends_alone_in_few_words(caplog: pytest.LogCaptureFixture, w
     assert "secret" not in repr(rank.records)
     times = [each for record in rank.records if isinstance(record, ProcessorTimes) for each in record.times]
     assert {each.name: each.steps for each in times}["plain"] == 1
-
-
-class ManyParams(Params):
-    first: int = 0
-
-
-class Many(ProcessorFactory[ManyParams]):
-    """Adds to 60 tokens."""
-
-    Params = ManyParams
-
-    def create(self, sequence: SequenceInfo[ManyParams]) -> SequenceProcessor:
-        ids = np.arange(60) + sequence.params.first
-        return Returns(lambda rows: [Edits.add(ids, 1.0)] * rows)
-
-
-def test_whose_processors_name_too_many_tokens_together_is_told_which_and_what_to_do(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("guided_engine.processors.edits.MOST_IDS", 100)
-    rank = Rank([PLAIN, *(config(f"from-{first}", Many, first=first) for first in (0, 30, 60))])
-    chosen = {"r": "from-0,from-60", "s": "from-0,from-30", "t": "plain"}
-    rank.step(
-        [
-            arrival(name, None, is_guided=False, arguments={"logits_processors": names})
-            for name, names in chosen.items()
-        ]
-    )
-    assert {name: len(ids) for name, (ids, _, _) in changes(rank).items()} == {"s": 90, "t": 1}
-    assert rank.sampled(r=[7], s=[7], t=[7]) == {"r": FAILED}
-    [said] = [record.getMessage() for record in caplog.records]
-    assert "120 ids in a row (from-0: 60, from-60: 60)" in said
 
 
 def test_what_was_made_before_a_factory_raises_is_released() -> None:

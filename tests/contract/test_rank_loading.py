@@ -1,8 +1,6 @@
 """Loading grammars on a rank, and a rank's signs of life."""
 
-import os
 import random
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,9 +8,7 @@ from devtools import tinymodel
 
 from guided_contract.backends import Backend
 from guided_contract.config import PodConfig
-from guided_contract.heartbeat import Heartbeats, core_slot, now_ns
 from guided_contract.wire import Load, Unload
-from guided_engine.heartbeats import Pulse
 from guided_engine.ranks.loaded_grammars import LoadedGrammars, LoadError
 from guided_grammar.backend import BackendError
 from guided_grammar.masks import words as mask_words
@@ -112,27 +108,3 @@ class TestPrototypes:
             assert len(loaded_grammars) == 2
         loaded_grammars.matcher("kept", [1])
         loaded_grammars.matcher("new", [1])
-
-
-class TestPulse:
-    def test_shows_life_steps_and_work(self, tmp_path: Path) -> None:
-        path = tmp_path / "heartbeats"
-        busy = [0]
-        pulse = Pulse(path, core_slot(0, 1), lambda: busy[0])
-        with pytest.raises(OSError, match="heartbeats"):
-            pulse.beat()
-        reader = Heartbeats.create(path)
-        pulse.beat()
-        idle = reader.read(core_slot(0, 1))
-        assert (idle.pid, idle.steps, idle.busy) == (os.getpid(), 0, 0)
-        busy[0] = 2
-        pulse.beat()
-        waiting = reader.read(core_slot(0, 1))
-        assert (waiting.busy, waiting.steps) == (2, 0)
-        assert waiting.beat_ns > waiting.step_ns == idle.step_ns  # it is busy, and made no step since
-        pulse.step()
-        pulse.beat()
-        stepped = reader.read(core_slot(0, 1))
-        assert stepped.steps == 1
-        assert idle.step_ns < stepped.step_ns <= now_ns()
-        reader.close()

@@ -19,14 +19,6 @@ def pod(**fields: Any) -> PodConfig:
     return PodConfig(name="m", model="m", tokenizer="m", served_name="m", run_dir="/nowhere", **fields)
 
 
-def test_an_unknown_vllm_is_started_by_its_own_module(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With what it knows: ours imports what another version may have elsewhere."""
-    monkeypatch.setattr(versions, "installed_vllm", lambda: "0.31.0")
-    two = pod(data_parallel=2)
-    argv = plan(two, ("--model", "m"), {}, Cpus(1)).argv
-    assert argv[2:] == ("vllm.entrypoints.openai.api_server", two.model, "--model", "m")
-
-
 @pytest.mark.parametrize(("device", "method"), [("cpu", "ngram"), ("cuda", "ngram_gpu")])
 def test_a_cpu_gets_the_speculator_that_runs_there(
     monkeypatch: pytest.MonkeyPatch, device: str, method: str
@@ -65,10 +57,6 @@ class TestStallWatch:
         for second in range(0, 3600, 60):
             assert watch.verdict(core(5, busy=0), second * SECOND) == ""
         assert watch.verdict(core(5, busy=3), 3601 * SECOND) == ""
-
-    def test_nobody_has_written_yet(self) -> None:
-        nobody = [Beat(0, 0, 0, 0, 0)] * 2
-        assert StallWatch(10, lambda _pid: False).verdict(nobody, 10**6 * SECOND) == ""
 
     def test_gone(self) -> None:
         watch = StallWatch(10, lambda pid: pid == 1)
