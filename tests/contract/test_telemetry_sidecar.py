@@ -35,7 +35,7 @@ ROOT = "b7ad6b7169203331"
 PARENT = f"00-{TRACE}-{ROOT}-01"
 JOINED = ("aa", "bb")  # traces of two requests for one grammar
 WARM_S = 120
-DEADLINE_S = 4.0
+DEADLINE_S = 6.0
 
 # Texts that are compiled, refused by us, refused by a library, found to be stuck, and never compiled in time.
 PLANTED: dict[str, tuple[Kind, str, str]] = {
