@@ -191,7 +191,3 @@ bench-operator: $(SETUP)  ## the operator with 500 GuidedModels (N=, RATE=, CHAN
 .PHONY: bench-processors
 bench-processors: $(SETUP)  ## what logits processors cost a step of the host, beside none (CELLS=, REPS=)
 	@PYTHONPATH=tools:benchmarks $(PY) -m processorbench
-
-.PHONY: bench-telemetry
-bench-telemetry: $(SETUP)  ## throughput with traces on against off, on real vLLM and this CPU (MINUTES=20)
-	@PYTHONPATH=tools:benchmarks $(PY) -m tracing

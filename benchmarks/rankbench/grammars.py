@@ -12,7 +12,7 @@ from guided_contract import wire
 from guided_contract.config import PodConfig
 from guided_grammar.backend import Threads
 from guided_grammar.registry import Backends
-from guided_sidecar.grammar.compile import compilation, vocabulary
+from guided_sidecar.grammar.compile import compiler, vocabulary
 from guided_sidecar.grammar.prepare.jobs import load_of
 from guided_sidecar.grammar.worker_messages import Job
 
@@ -87,7 +87,7 @@ class Grammars:
         words = vocabulary.load(pod)
         known = Backends(words, Threads(compile=_COMPILE_THREADS))
         self._backends = list(known)
-        self._compiler = compilation.Compiler(known, words)
+        self._compiler = compiler.Compiler(known, words)
         self._ranks = ranks
         self._tickets: dict[str, wire.Ticket] = {}
 

@@ -26,12 +26,12 @@ BAN = [{"name": "ban", "factory": "acme.processors:Ban"}]
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "version": ({"engine__image": "vllm/vllm-openai:v0.9.1"}, "spec.engine.image: vLLM 0.9.1"),
     "argument": ({"engine__args": ["--model=x"]}, "--model is set by the operator: set model.uri"),
-    "variable": ({"engine__env": PRELOAD}, "LD_PRELOAD is not allowed: it has the loader, Python or"),
+    "variable": ({"engine__env": PRELOAD}, "LD_PRELOAD is not allowed: it makes the loader, Python or"),
     "volume": ({"pod": {"volumes": HOST}}, "spec.pod.volumes[0]: must have a name and exactly one of"),
     "image": ({"engine__image": "quay.test/a:1"}, "spec.engine.image: this operator allows only images from"),
     "model": ({"model__uri": "hf://o/n"}, "spec.model.uri: this operator allows only models from file:///"),
     "code": ({"model__trustRemoteCode": True}, "spec.model.trustRemoteCode: "),
-    "denied": ({"engine__args": ARGS}, "have whoever runs the operator change limits.arguments"),
+    "denied": ({"engine__args": ARGS}, "ask whoever runs the operator to change limits.arguments"),
     "factory": ({"logitsProcessors": BAN}, "this operator allows only guided_engine.*"),
 }
 

@@ -42,7 +42,7 @@ def test_watch_forbidden_kind_degrades_one_feature(
             blind = await_condition(api_server, namespace, "Ready", "Unknown", "Forbidden")
             assert "pods" in blind["message"]
             assert operator.figure("guidedmodel_operator_kind_forbidden") == 1
-            eventually(lambda: "/pods cannot be seen" in operator.log())
+            eventually(lambda: "/pods cannot be listed" in operator.log())
             assert not api_server.get("events", "-n", namespace, "--field-selector=reason=Forbidden")["items"]
     finally:
         api_server.apply(RBAC)

@@ -6,7 +6,7 @@ import pytest
 
 from guided_contract.errors import ErrorCode, GuidedError
 from guided_sidecar.grammar.compile import proof
-from guided_sidecar.grammar.compile.instance_check import Judge
+from guided_sidecar.grammar.compile.judge import Judge
 from guided_sidecar.grammar.prepare.jobs import load_of
 from guided_sidecar.grammar.worker_messages import Done
 from support import tokenizers

@@ -149,7 +149,7 @@ def test_a_rank_refuses_by_vllms_own_configuration() -> None:
         check(config, [])
     config.speculative_config.rejection_sample_method = "standard"
     check(config, [DenseFactory])
-    with pytest.raises(RefusedError, match="use Model Runner V2, or leave out speculation"):
+    with pytest.raises(RefusedError, match="use Model Runner V2, or remove speculative"):
         check(config, [DenseFactory, _Undrafted])
     config.use_v2_model_runner = True
     check(config, [_Undrafted])

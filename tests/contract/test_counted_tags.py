@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from guided_engine.ranks.length_masks import CountedGrammar
-from guided_engine.ranks.token_lengths import TokenTable
+from guided_engine.ranks.token_table import TokenTable
 from guided_grammar.backend import BackendError
 from guided_grammar.counted_text import CountedText
 from guided_grammar.masks import words as mask_words

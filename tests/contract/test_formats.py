@@ -4,6 +4,7 @@ import json
 import random
 import re
 from typing import Any
+from urllib.parse import quote
 
 import jsonschema
 import pytest
@@ -72,14 +73,16 @@ def test_examples_of_the_rfc_may_be_generated_and_what_is_near_to_them_not(
 
 @pytest.mark.parametrize("name", TAKEN)
 def test_what_is_generated_is_what_the_reader_of_the_rfc_takes(compilers: Compilers, name: str) -> None:
-    assert name in CHECKER.checkers, "the library that reads it is installed"
+    judged = name.replace("iri", "uri")
+    assert judged in CHECKER.checkers, "the library that reads it is installed"
     grammar = _grammar(compilers, name, maxLength=24)
     texts = {grammar.walked(random.Random(f"{name} {seed}")) for seed in range(WALKS)} - {None}
     assert len(texts) > WALKS / 4
     for text in filter(None, texts):
-        # rfc3987-syntax 1.1.0 takes no character beyond U+FFFF, which the RFC lists.
-        value = re.sub(r"[\U00010000-\U000effff]", "é", json.loads(text))
-        assert CHECKER.conforms(value, name), f"{name}: {value!r}"
+        value = json.loads(text)
+        if judged != name:  # the URI of an IRI: RFC 3987, 3.1
+            value = re.sub(r"[^\0-\x7f]+", lambda found: quote(found[0]), value)
+        assert CHECKER.conforms(value, judged), f"{name}: {value!r}"
 
 
 def test_an_expression_that_is_generated_can_be_compiled(compilers: Compilers) -> None:

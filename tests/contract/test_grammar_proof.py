@@ -21,7 +21,7 @@ from guided_grammar.backend import Threads
 from guided_grammar.matching import Matcher, SpentError
 from guided_grammar.registry import Backends
 from guided_sidecar.grammar.compile import library_texts, proof, proof_walk, vocabulary
-from guided_sidecar.grammar.compile.compilation import Compiler
+from guided_sidecar.grammar.compile.compiler import Compiler
 from guided_sidecar.grammar.compile.vocabulary import Vocabulary
 from guided_sidecar.grammar.worker_messages import Compiled, Done, Job
 from support import grammars

@@ -38,7 +38,7 @@ LONG: list[Row] = [
     Row("json", {"properties": {**MANY, "q": {"properties": MANY | {"r": {"items": {"pattern": r"\B"}}}}}},
         "unsupported", "$.properties.q.properties.r.items.pattern"),
     Row("json", {"type": "object", "properties": WIDE}, "unsupported", "$.properties",
-        "require the names that always come"),
+        "require the properties that are always present"),
     Row("json", grammars.references_in_a_row(200), "unsupported", "$.$defs.p0"),
     Row("json", "[" * 3000 + "]" * 3000, "too_large", "$", "too deep"),
     Row("json", {"type": "integer", "minimum": int("1" * 4300)}),

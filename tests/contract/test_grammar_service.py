@@ -81,7 +81,7 @@ async def test_a_prepared_grammar_costs_no_second_compile_or_load(api: Api, rank
     [
         ('{"properties": {"a": {"type": "strng"}}}', "invalid", "$.properties.a.type", "is not a JSON type"),
         ('{"items": ' * 21 + "true" + "}" * 21, "too_large", None, "21 levels deep; the limit is 20"),
-        ('{"not": {"format": "email"}}', "unsupported", "$.not", "`not` with this schema is not supported"),
+        ('{"not": {"format": "email"}}', "unsupported", "$.not", "`not` is supported only as `not: {}`"),
     ],
 )
 async def test_a_refusal_says_which_keyword_and_why(
@@ -197,5 +197,5 @@ async def test_a_grammar_that_is_slow_on_a_rank_is_refused_for_a_while(api: Api,
         while isinstance(answer := await api.prepare("choice", '["slow on a rank"]'), Prepared):
             pass
     assert answer.code == "grammar_slow"
-    assert answer.message.endswith(" took a rank too long")
+    assert answer.message.startswith("a rank took too long")
     assert isinstance(await api.prepare("choice", '["another"]'), Prepared)

@@ -234,10 +234,10 @@ def test_the_share_of_whole_answers_is_of_all_engines_and_of_each_sequence_once(
     pod = Pod(records=told * 20, tensor_parallel=tensor)
     [documented] = re.findall(r"```\n(sum by .*?)```", (ROOT / "docs/telemetry.md").read_text(), re.DOTALL)
     panels = {panel.title: panel.queries[0][0] for panel in dashboard.ROWS["Requests"]}
-    assert next(iter(panels)) == "Guided answers that are whole"
+    assert next(iter(panels)) == "Complete guided answers"
     shown = [
         as_sent(panels[title], 300.0)
-        for title in ("Guided answers that are whole", "Guided sequences by end")
+        for title in ("Complete guided answers", "Guided sequences by end reason")
     ]
 
     scrapes = [Scrape(200.0 * times, pod.page()) for times in range(4)]

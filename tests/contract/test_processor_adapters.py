@@ -119,11 +119,11 @@ def config(name: str, **params: Any) -> LogitsProcessorConfig:
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("OfV1", "V1 interface with a state of its own"),
+        ("OfV1", "V1 interface with its own state"),
         ("OfV2", "vLLM's V2 interface"),
-        ("Neither", "no ProcessorFactory"),
-        ("a_number", "no function of"),
-        ("Absent", "is not there: support.adapted has no Absent"),
+        ("Neither", "is not a ProcessorFactory"),
+        ("a_number", "nor a function of"),
+        ("Absent", "does not exist: support.adapted has no Absent"),
     ],
 )
 def test_what_cannot_run_is_refused_with_what_to_do(name: str, words: str) -> None:

@@ -120,7 +120,7 @@ ENFORCED = LogitsProcessorConfig(name="always", factory="a.b:C", enforced=True)
         ([BY_DEFAULT], "", "request_not_admitted: .* would get default$"),
         ([ASKED_FOR], "absent", "request_invalid: vllm_xargs.logits_processors: .*this model has asked-for$"),
         ([], "absent", "request_invalid: .*this model has none$"),
-        ([ASKED_FOR], 5, "request_invalid: .*must be names"),
+        ([ASKED_FOR], 5, "request_invalid: .*must be a list of names"),
     ],
 )
 def test_beam_search_with_processors(

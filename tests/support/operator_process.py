@@ -99,7 +99,7 @@ class Operator:
 
     def leads(self) -> bool:
         """Say whether it has taken the Lease."""
-        return "this replica leads" in self.log()
+        return "this replica is the leader" in self.log()
 
     def send(self, number: signal.Signals) -> None:
         """Send it a signal."""

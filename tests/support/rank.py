@@ -12,8 +12,8 @@ from guided_engine.processors.interface import Context
 from guided_engine.processors.registry import Registry
 from guided_engine.ranks.arrivals import RankTraits
 from guided_engine.ranks.bitmasks import BitmaskBuffer
-from guided_engine.ranks.guided_rank import RankGuide
 from guided_engine.ranks.loaded_grammars import LoadedGrammars
+from guided_engine.ranks.rank_guide import RankGuide
 from guided_engine.ranks.reasoning import Reasoner
 from guided_engine.ranks.step import Arrival, Masks, Plan
 from guided_grammar.registry import Backends

@@ -13,7 +13,7 @@ from guided_engine.ranks.loaded_grammars import LoadedGrammars
 from guided_grammar.matching import Matcher
 from guided_grammar.registry import Backends
 from guided_sidecar.grammar.compile import vocabulary
-from guided_sidecar.grammar.compile.compilation import Compiler
+from guided_sidecar.grammar.compile.compiler import Compiler
 from guided_sidecar.grammar.worker_messages import Done, Job
 from support import tokenizers
 

@@ -19,7 +19,7 @@ from guided_grammar.masks import words as mask_words
 from guided_grammar.matching import Matcher
 from guided_grammar.registry import Backends
 from guided_sidecar.grammar.compile import vocabulary
-from guided_sidecar.grammar.compile.compilation import Compiler
+from guided_sidecar.grammar.compile.compiler import Compiler
 from guided_sidecar.grammar.prepare.jobs import load_of
 from guided_sidecar.grammar.worker_messages import Done, Job
 from support import tokenizers

@@ -60,4 +60,4 @@ class TestStallWatch:
 
     def test_gone(self) -> None:
         watch = StallWatch(10, lambda pid: pid == 1)
-        assert watch.verdict(core(5, busy=0), 0) == "rank 0 has gone"
+        assert watch.verdict(core(5, busy=0), 0) == "rank 0 has ended"

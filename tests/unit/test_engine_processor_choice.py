@@ -15,7 +15,7 @@ from guided_contract.errors import GuidedError
 from guided_engine.admission import request_processors
 from guided_engine.processors.choice import ChoiceError, chosen
 
-NO_NAMES = "it must be names"
+NO_NAMES = "it must be a list of names"
 MANY = f"it has more than {MOST} names"
 
 

@@ -61,7 +61,7 @@ class TestTypes:
         fault = found(route, {path: value})
         assert fault is not None
         assert fault.path == path
-        assert "it is no object" in fault.message
+        assert "it is not an object" in fault.message
 
     @pytest.mark.parametrize(
         ("route", "body"),

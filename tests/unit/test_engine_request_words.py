@@ -78,7 +78,7 @@ def test_a_renamed_or_misspelt_word_is_refused(route: str, word: str, value: Any
         (RESPONSES, {"Text": {"format": {"type": "json_schema", **NAMED}}}, 'text: {"format"'),
         (MESSAGES, {"outputConfig": {"format": {"type": "json_schema"}}}, "output_config: {"),
         (CHAT, {"extra_body": {"vllm_xargs": {"guided_grammar": "card"}}}, "response_format: {"),
-        (CHAT, {"extra_body": {"tools": [STRICT]}}, "tools, at the top of the body"),
+        (CHAT, {"extra_body": {"tools": [STRICT]}}, "tools, at the top level of the body"),
         # What would hold the format, with it in other words, which vLLM's classes let pass.
         (RESPONSES, {"text": FORMAT}, 'text: {"format"'),
         (RESPONSES, {"text": {"guided_json": SCHEMA}}, 'text: {"format"'),

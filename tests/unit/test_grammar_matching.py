@@ -17,7 +17,7 @@ from guided_grammar.guided_rows import GuidedRows
 from guided_grammar.masks import Bitmask, allows, words
 from guided_grammar.matching import Matcher
 from guided_grammar.registry import Backends
-from guided_sidecar.grammar.compile.compilation import Compiler
+from guided_sidecar.grammar.compile.compiler import Compiler
 from guided_sidecar.grammar.compile.vocabulary import Vocabulary
 from guided_sidecar.grammar.prepare.jobs import load_of
 from guided_sidecar.grammar.worker_messages import Job

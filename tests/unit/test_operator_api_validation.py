@@ -87,8 +87,8 @@ def test_version_that_contradicts_the_tag() -> None:
         (
             {"rollout": {"progressDeadline": "29m"}},
             (
-                "spec.rollout.progressDeadline: must be at least probes.startupTimeout, 30m: "
-                "a starting pod would count as stuck"
+                "spec.rollout.progressDeadline: must be at least probes.startupTimeout (30m), "
+                "or a starting pod would count as stuck"
             ),
         ),
     ],

@@ -27,17 +27,17 @@ ARGUMENTS = {
     "--middleware=x.Y": "--middleware is set by the operator: remove it; Service, probes and admission",
     "--headless": "--headless is set by the operator: set parallelism.nodes",
     "--config=/x": "--config is set by the operator: remove it; each option in it",
-    "--scheduler-cls=x.Y": "--scheduler-cls is not allowed: it loads code by name or path. Remove it",
-    "--worker-ext=x.Y": "--worker-ext is not allowed: it loads code by name or path. Remove it",
+    "--scheduler-cls=x.Y": "--scheduler-cls is not allowed: it loads code by name or path, and",
+    "--worker-ext=x.Y": "--worker-ext is not allowed: it loads code by name or path, and",
     "--compilation-config={}": "--compilation-config is not allowed: it loads code",
     "--compilation-config.cache_dir=/x": "--compilation-config.cache_dir is not allowed: it loads code",
     "--reasoning-parser-p=/x": "--reasoning-parser-p is not allowed: it loads code",
     "--download-dir=/x": "--download-dir is set by the operator: set storage.hub",
-    "--tool-server=x": "--tool-server is not allowed: it reads or writes files, or asks servers",
-    "--enable-prompt-embeds": "--enable-prompt-embeds is not allowed: it lets clients choose",
-    "--grpc": "--grpc is not allowed: it starts another front end",
-    "--ssl-keyfile=/x": "for TLS, put a gateway in front",
-    "--device-ids=1": "--device-ids is not allowed: it starts ranks that the pod does not wait for",
+    "--tool-server=x": "--tool-server is not allowed: it names files or servers",
+    "--enable-prompt-embeds": "--enable-prompt-embeds is not allowed: it gives clients rights",
+    "--grpc": "--grpc is not allowed: it starts another server",
+    "--ssl-keyfile=/x": "for TLS, use a gateway",
+    "--device-ids=1": "--device-ids is not allowed: it changes the number of ranks",
     **dict.fromkeys(
         ("-tp=2", "-n2", "-O3", "--", "-", "---seed=1", "--config /x", "--hf overrides=1"),
         "spec.engine.args[1]: ",
@@ -53,16 +53,16 @@ VARIABLES = {
     **dict.fromkeys(("GUIDEDMODEL_CONFIG", "HOME", "VLLM_PLUGINS"), "is set by the operator: remove it"),
     **dict.fromkeys(
         ("LD_PRELOAD", "LD_LIBRARY_PATH", "PYTHONPATH", "PYTHONSTARTUP", "CUDA_INJECTION64_PATH", "CC"),
-        "is not allowed: it has the loader, Python or a compiler run other code",
+        "is not allowed: it makes the loader, Python or a compiler run other code",
     ),
     **dict.fromkeys(
         ("PATH", "NCCL_TUNER_PLUGIN", "AWS_CONFIG_FILE", "FI_PROVIDER_PATH", "VLLM_MODEL_REDIRECT_PATH"),
-        "is not allowed: by its name it names code, a file or a folder",
+        "is not allowed: its name is that of code, a file or a folder",
     ),
     "VLLM_ALLOW_INSECURE_SERIALIZATION": "is not allowed: it loads code",
-    "VLLM_USE_MODELSCOPE": "is not allowed: it is another place that models come from",
-    "VLLM_SERVER_DEV_MODE": "is not allowed: it lets clients choose",
-    "VLLM_DP_RANK": "is not allowed: it starts ranks",
+    "VLLM_USE_MODELSCOPE": "is not allowed: it loads models from elsewhere",
+    "VLLM_SERVER_DEV_MODE": "is not allowed: it gives clients rights",
+    "VLLM_DP_RANK": "is not allowed: it changes the number of ranks",
 }
 
 
@@ -145,7 +145,7 @@ def test_all_other_variables_are_free(name: str, value: str) -> None:
         ({"engine__args": ["evil/model"]}, "spec.engine.args[0]: must be an option"),
         (
             {"engine__args": ["--no-async-scheduling"], "speculative": DRAFT},
-            "spec.engine.args[0]: with speculative set, use speculative.asyncScheduling",
+            "spec.engine.args[0]: is set by speculative.asyncScheduling",
         ),
         (
             {"engine__env": [{"name": "NCCL_NET_PLUGIN", "value": "/mnt/x/evil.so"}]},
@@ -194,8 +194,8 @@ def test_a_denial_says_what_is_allowed_and_whom_to_ask() -> None:
     limits = Limits(arguments=ArgumentLimits(("--max-*",), ("--max-lora-*",)))
     [problem] = limits.check(guided_model(engine__args=["--runner=generate"]))
     assert problem.message == (
-        "--runner is not allowed by this operator, which allows --max-* but --max-lora-*: remove it, or have "
-        "whoever runs the operator change limits.arguments"
+        "--runner is not allowed by this operator, which allows --max-* but --max-lora-*: remove it, or ask "
+        "whoever runs the operator to change limits.arguments"
     )
 
 

@@ -190,7 +190,7 @@ def test_a_kind_beside_the_pods_that_cannot_be_seen_is_no_word_on_them() -> None
     assert found["Ready"].status == "True"
     auxiliary = found["AuxiliaryResourcesReady"]
     assert (auxiliary.status, auxiliary.reason) == ("Unknown", "Forbidden")
-    assert auxiliary.message == "the operator cannot see PodMonitors: no right"
+    assert auxiliary.message == "the operator cannot list PodMonitors: no right"
 
 
 def test_a_spec_that_cannot_be_run_says_nothing_of_what_stands_there() -> None:

@@ -28,7 +28,7 @@ def write(folder: Path, **changes: object) -> str:
     [
         ({"guidedDecodng": {}}, "spec.guidedDecodng: unknown field, did you mean guidedDecoding?"),
         ({"model": {"uri": "s3://bucket/x"}}, "spec.model.uri: must match ^(hf://"),
-        ({"parallelism": {"tensor": 3, "nodes": 2}}, "spec.parallelism.nodes: tensor times pipeline must be"),
+        ({"parallelism": {"tensor": 3, "nodes": 2}}, "spec.parallelism.nodes: tensor * pipeline must be"),
     ],
 )
 def test_a_bad_manifest_names_field_and_reason(

@@ -69,7 +69,9 @@ def test_factories_are_an_operators_to_limit_and_rules_are_everybodys(
     )
     for command in ("validate", "run"):
         assert main([command, "-f", file]) == 2
-        assert "spec.logitsProcessors[0].enforced: a processor that is enforced" in capsys.readouterr().err
+        assert (
+            "spec.logitsProcessors[0].enforced: an enforced processor always runs" in capsys.readouterr().err
+        )
 
 
 def test_no_code_that_a_manifest_names_is_imported(

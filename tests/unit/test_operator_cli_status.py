@@ -89,7 +89,7 @@ def test_conditions_are_a_table_and_the_rest_stands_as_it_is() -> None:
         "    - card\n"
         "    - code\n"
         "next:\n"
-        "  correct the ConfigMap or grammar in the message; running pods pick up the change"
+        "  correct the ConfigMap or grammar in the message; running pods load the change"
     )
 
 

@@ -49,10 +49,10 @@ def test_arguments_count(args: list[str], refused: str) -> None:
 @pytest.mark.parametrize(
     ("most", "args", "refused"),
     [
-        (8, ["--max-num-active-seqs=9"], "no more sequences"),
+        (8, ["--max-num-active-seqs=9"], "--max-num-active-seqs must not exceed"),
         (8, ["--max-num-active-seqs=8"], ""),
         (None, ["--max-num-active-seqs=9"], ""),
-        (8, ["--max-num-batched-tokens=7"], "a token for each sequence"),
+        (8, ["--max-num-batched-tokens=7"], "--max-num-batched-tokens must be at least"),
         (8, ["--max-num-batched-tokens=8"], ""),
         (None, ["--max-num-batched-tokens=7"], ""),
     ],

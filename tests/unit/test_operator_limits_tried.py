@@ -57,7 +57,7 @@ def test_arguments_that_name_a_repository_are_under_the_limits(way: int, name: s
     found = refused(engine__args=words)
     [(field, message)] = found.items()
     assert field == f"spec.engine.args[{len(words) - 1}]"
-    assert "this operator allows only models from hf://good-org, pvc://models: name one of those" in message
+    assert "this operator allows only models from hf://good-org, pvc://models: use one of those" in message
     assert refused(NO_LIMITS, engine__args=words) == {}
 
 
@@ -115,7 +115,7 @@ def test_a_claim_with_compiled_code_is_code() -> None:
     storage = {"cache": {"persistentVolumeClaim": {"claimName": "models"}}}
     field = "spec.storage.cache.persistentVolumeClaim"
     assert list(refused(storage=storage)) == [field]
-    assert "is run as code" in refused(storage=storage)[field]
+    assert "runs the contents of this claim as code" in refused(storage=storage)[field]
     assert refused(Limits(models=LIMITS.models), storage=storage) == {}
 
 
@@ -132,7 +132,7 @@ def test_params_are_settings_and_no_data() -> None:
     assert params("y" * room) == {}
     for value in ("y" * (room + 1), "y" * 1_400_000, ["\u00e9" * 10_000]):
         assert list(params(value)) == ["spec.logitsProcessors[0].params"]
-        assert "put data into a ConfigMap" in str(params(value))
+        assert "put the data into a ConfigMap" in str(params(value))
 
 
 def test_params_that_are_nested_without_end_are_refused_like_large_ones() -> None:

@@ -104,7 +104,7 @@ def test_drafts_that_are_hardly_accepted_by_design_are_told_of() -> None:
     }
     page = PodStatus(ready=True, scheduling="Async", versions={"modelRunner": "V2"})
     by_scheduler = reported(page, guidedDecoding={"placement": "Scheduler"}, **asked)
-    assert by_scheduler["fallback"].startswith("behind pipeline stages vLLM's scheduler masks without")
+    assert by_scheduler["fallback"].startswith("with pipeline stages vLLM's scheduler does not see drafts")
     assert by_scheduler["fallback"].endswith("use placement Rank")  # nothing of it is cut
     assert reported(page, **asked)["fallback"] == ""
 

@@ -45,7 +45,7 @@ def test_it_begins_within_so_many_tokens_of_the_last_drafts_counted() -> None:
 
 
 def test_without_the_text_of_tokens_the_engine_does_not_start() -> None:
-    with pytest.raises(FactoryError, match="text of the model's tokens is not known"):
+    with pytest.raises(FactoryError, match="text of the model's tokens is unknown"):
         Harness(Closing)
 
 

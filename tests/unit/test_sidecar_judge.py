@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from guided_sidecar.grammar.compile.instance_check import Judge
+from guided_sidecar.grammar.compile.judge import Judge
 
 DRAFT_7 = "http://json-schema.org/draft-07/schema#"
 
@@ -47,6 +47,7 @@ def test_what_is_violated_is_named(schema: Any, text: str, path: str) -> None:
         ({"type": "integer"}, "1e3"),
         ({"pattern": r"^\D$"}, '"\\u0660"'),
         ({"pattern": r"^\w$"}, '"\\u00e9"'),
+        ({"pattern": r"^\s$"}, '"\\ufeff"'),
         ({"pattern": r"^\p{L}$"}, '"1"'),
         ({"pattern": "[[a]"}, '"b"'),
         ({"minimum": 1}, "9" * 5000),

@@ -155,7 +155,7 @@ async def test_a_removed_one_is_let_go_and_refused(
     assert refusal(named, "card") == "this model has no grammar 'card'; its grammars: code"
     mount.show()
     await until(lambda: not holder.held)
-    assert refusal(named, "x" * 500) == f"this model has no grammar '{'x' * 64}', and no other named grammar"
+    assert refusal(named, "x" * 500) == f"this model has no grammar '{'x' * 64}', nor any other named grammar"
 
 
 async def test_a_refused_one_is_tried_again_and_awaited(
@@ -226,5 +226,5 @@ async def test_without_a_folder_there_are_none(holder: FakeHolder) -> None:
     named = NamedGrammars(None, holder)
     named.start()
     assert not named.states
-    assert refusal(named, "x") == "this model has no grammar 'x', and no other named grammar"
+    assert refusal(named, "x") == "this model has no grammar 'x', nor any other named grammar"
     await named.stop()

@@ -13,7 +13,7 @@ from typing import Any, Final
 from devtools.combinations_page import COMBINATIONS_FILE, combinations_text
 from devtools.crd import CRD_FILE, crd_text
 from guided_operator.api.base import BYTES_PATTERN, DURATION_PATTERN
-from guided_operator.api.crd import Schema, root_schema, schema_of
+from guided_operator.api.crd import Schema, schema_of
 from guided_operator.api.spec import GuidedModelSpec
 from guided_operator.api.status import MAX_BYTES, GuidedModelStatus
 from guided_operator.api.words import WAY_TO_THE_HUB
@@ -21,6 +21,7 @@ from guided_operator.policy import reserved_options, reserved_variables
 from guided_operator.policy.arguments import REPOSITORIES, WITH_REPOSITORIES
 
 _UNITS: Final = {DURATION_PATTERN: "duration", BYTES_PATTERN: "amount"}
+_LONG: Final = 80  # letters of a description that is not repeated
 _INT32: Final = (1 << 31) - 1
 REFERENCE_FILE: Final = Path("docs", "api.md")
 
@@ -30,20 +31,22 @@ _HEAD: Final = """\
 Made by `python -m devtools.api_reference`; do not edit. [Samples](../manifests/samples);
 [choosing settings](settings.md).
 
-- `kubectl get gm`, or the category `ai`; `kubectl scale gm/NAME --replicas=N`.
-- The API server refuses what breaks types, patterns and [rules](#rules). What else cannot run (bounds of
-  durations and amounts, [combinations](compatibility.md), limits, a missing LeaderWorkerSet API and
-  [reserved names](#reserved-arguments-and-variables)) sets `Compatible` to False, with a message per field,
-  and no pods are created. With reason `RefusedAtStart` the pods have ended at start.
-- `AuxiliaryResourcesReady` is about PodDisruptionBudget and PodMonitor, and not part of `Ready`.
-- A status has at most {kib} KiB. Grammars, processors and ranks are counted; details are in the messages of
-  conditions, and in a pod's [status page](telemetry.md#health).
+- `kubectl get gm`, or `kubectl get ai`; `kubectl scale gm/NAME --replicas=N`.
+- The API server refuses wrong types and patterns, and fields that exclude each other. The operator checks the
+  rest: bounds of durations and amounts, [combinations](compatibility.md), limits of the installation, a
+  missing LeaderWorkerSet API and [reserved names](#reserved-arguments-and-variables). If a check fails, the
+  condition `Compatible` is False with a message per field, and no pods are created. Reason `RefusedAtStart`:
+  vLLM refused the settings when the pods started.
+- `AuxiliaryResourcesReady` covers PodDisruptionBudget and PodMonitor, and does not affect `Ready`.
+- A status has at most {kib} KiB. It counts grammars, processors and ranks; messages of conditions and a pod's
+  [status page](telemetry.md#health) have details.
 - Durations are text such as `90s`, `1m30s` or `500ms`; amounts are Kubernetes quantities. In YAML, quote
   `"On"` and `"Off"`.
-- A default never changes within a version ([versions](versioning.md)). No default: the field is unset.
-- The name is immutable, and so is whether `parallelism.nodes` is above 1; other changes are rolled out.
-- Pods run as user 10001 with a read-only root file system, without capabilities and token; that user must be
-  able to read a claim ([security](security.md)).
+- A default never changes within a version ([versions](versioning.md)). A field without a default is unset.
+- `metadata.name` has at most 40 lower-case letters, digits and dashes, and begins with a letter.
+- All changes of the spec are rolled out, except to and from `parallelism.nodes: 1`, which is refused.
+- Pods run as user 10001 with a read-only root file system, no capabilities and no ServiceAccount token. That
+  user must be able to read PersistentVolumeClaims ([security](security.md)).
 - `SecretKeyRef` and `configMapKeyRef` have `name` and `key`.
 """
 
@@ -51,31 +54,22 @@ Made by `python -m devtools.api_reference`; do not edit. [Samples](../manifests/
 _RESERVED: Final = """\
 ## Reserved arguments and variables
 
-`engine.args`, such as `[--max-model-len=8192, --gpu-memory-utilization=0.92]`, and `engine.env` take whatever
-vLLM does, except the names below; a model with one gets `Compatible=False`. What vLLM refuses at start is
-`RefusedAtStart`, in vLLM's words. `limits.arguments` of the installation allows and denies more
+`engine.args`, such as `[--max-model-len=8192, --gpu-memory-utilization=0.92]`, and `engine.env` accept
+everything that vLLM accepts, except the names below, which set `Compatible` to False. What vLLM refuses at
+start is `RefusedAtStart`, with vLLM's message. The installation can restrict more with `limits.arguments`
 ([security](security.md#arguments)).
 
-- Options have full names, with dashes or underscores. Abbreviations of reserved names, `no-` forms and `-O3`
-  are refused, too.
-- With `speculative` set, `--async-scheduling` is `speculative.asyncScheduling`.
+- Write options with their full names, with dashes or underscores. Abbreviations of reserved names, their
+  `no-` forms and `-O3` are refused, too.
+- With `speculative`, set `speculative.asyncScheduling` instead of `--async-scheduling`.
 - Variables that begin with `APP_` are free.
-- `limits.models` must allow a repository or folder in {repositories}, and each text with a `/` in
-  {with_repositories}; `limits.proxies` these variables: {variables}.
+- If the installation sets `limits.models`, it must allow a repository or folder in {repositories}, and each
+  text with a `/` in {with_repositories}. Then these variables need `limits.proxies: Allow`: {variables}.
 """
 _LISTS: Final = (
     ("Set by the operator:", reserved_options.OWNED, reserved_variables.OWNED),
     ("Not allowed:", reserved_options.FORBIDDEN, reserved_variables.FORBIDDEN),
 )
-
-
-def rules_of(schema: Schema, path: str = "") -> Iterator[tuple[str, Schema]]:
-    """Yield each rule of a schema, with the field that it is about."""
-    for rule in schema.get("x-kubernetes-validations", ()):
-        yield f"{path}{rule.get('fieldPath', '')}".removeprefix(".") or "metadata", rule
-    for name, field in schema.get("properties", {}).items():
-        yield from rules_of(field, f"{path}.{name}")
-        yield from rules_of(field.get("items", {}), f"{path}.{name}[]")
 
 
 def _listed(words: Iterable[str]) -> str:
@@ -104,10 +98,6 @@ def reference_text() -> str:
         _HEAD.format(kib=MAX_BYTES >> 10),
         "## spec\n",
         _listing(schema_of(GuidedModelSpec), "spec"),
-        "## Rules\n",
-        "Checked by CEL in the API server, and by `guidedmodel`:\n",
-        *(f"- `{field}`: {rule['message']}." for field, rule in rules_of(root_schema())),
-        "",
         *_reserved(),
         "## status\n",
         _listing(schema_of(GuidedModelStatus), "status"),
@@ -117,9 +107,14 @@ def reference_text() -> str:
 
 def _listing(schema: Schema, root: str) -> str:
     lines = [f"Paths below `{root}`.\n"]
+    described: dict[str, str] = {}
     for path, field, required in _fields(schema, ""):
         kind = f"{_type(field)}, **required**" if required and root == "spec" else _type(field)
-        lines.append(f"- `{path}` ({kind}{_default(field)}): {_meaning(field)}")
+        meaning = _meaning(field)
+        first = described.setdefault(meaning, path)
+        if first != path and len(meaning) > _LONG:
+            meaning = f"See `{first}`."
+        lines.append(f"- `{path}` ({kind}{_default(field)}): {meaning}")
     return "\n".join([*lines, ""])
 
 

@@ -10,31 +10,29 @@ from guided_contract.compatibility import SUPPORTED_VLLM
 COMBINATIONS_FILE: Final = Path("docs", "compatibility.md")
 
 _HEAD: Final = """\
-# What goes with what
+# Supported combinations
 
-Made by `python -m devtools.api_reference`; do not edit. All parts of a first column must hold. V1 and V2 are
-vLLM's model runners: V2 is the default on CUDA, and on a CPU with Triton. `VLLM_USE_V2_MODEL_RUNNER` in
-`engine.env` selects: `"1"` is V2, `"0"` V1.
+Made by `python -m devtools.api_reference`; do not edit. An entry applies if all of its parts hold.
+V1 and V2 are vLLM's model runners: V2 is the default on CUDA, and on a CPU with Triton. Select one with
+`VLLM_USE_V2_MODEL_RUNNER` in `engine.env`: `"1"` is V2, `"0"` V1.
 
 ## What ran
-On a CPU, V2 by Triton's interpreter; a cell is one of `tests/engine/test_matrix.py` (results:
-`tests/engine/matrix.md`). On an H200 `tests/gpu` has compared one rank, V2, async, a tiny float32 model,
-without drafts and with DraftModel, NGram, Eagle3, and MTP of one draft token. Heads of Eagle3 are the tests'
-own, layers of MTP are MiMo's and the tests'.
+On a CPU, V2 with Triton's interpreter. A cell is one of `tests/engine/test_matrix.py` (results:
+`tests/engine/matrix.md`). On an H200, `tests/gpu` compared one rank, V2, async, with a tiny float32 model,
+without drafts and with DraftModel, NGram, Eagle3, and MTP with one draft token. Eagle3 heads are made for the
+tests; MTP layers are MiMo's, or made for the tests.
 
-| what | cell or test |
-| --- | --- |
 """
 _REFUSED: Final = """
-Nothing else was run, though vLLM's configuration may accept it: DSpark, DFlash, `verification: Adaptive`,
+Nothing else was run, even where vLLM's configuration accepts it: DSpark, DFlash, `verification: Adaptive`,
 multimodal models, `Probabilistic` and `Block` without Eagle3, LoRA with another method than DraftModel,
-several engines that speculate, dual batch overlap. vLLM refuses dual batch overlap on V2 for multimodal
+speculation with several engines, dual batch overlap. vLLM refuses dual batch overlap on V2 for multimodal
 models, state space layers, context parallelism and PIECEWISE CUDA graphs.
 
 ## What is refused, or falls back
-The operator refuses by `Compatible=False`; the plugin and vLLM at start (`RefusedAtStart`). What falls back
-runs, but not as asked for; `guidedmodel validate` and `Compatible` give reasons. A test compares each row
-with vLLM {version}'s own configuration, on a CPU and as on an NVIDIA GPU.
+The operator refuses a combination with `Compatible=False`, the plugin and vLLM at start (`RefusedAtStart`). A
+combination that falls back runs with less than the spec asks for; `guidedmodel validate` and `Compatible` say
+why. A test compares each entry with the configuration of vLLM {version}, on a CPU and as on an NVIDIA GPU.
 """
 _HEADINGS: Final = {
     "operator refuses": "The operator refuses",
@@ -102,7 +100,7 @@ RAN: Final = (
 
 def combinations_text() -> str:
     """Return the page."""
-    ran = (f"| {_what(one)} | `{one.test.removeprefix(f'{_MATRIX} ')}` |\n" for one in RAN)
+    ran = (f"- {_what(one)}: `{one.test.removeprefix(f'{_MATRIX} ')}`\n" for one in RAN)
     refused = "".join(_section(happens) for happens in _HEADINGS)
     return "".join([_HEAD, *ran, _REFUSED.format(version=SUPPORTED_VLLM[-1]), refused])
 
@@ -113,8 +111,8 @@ def _what(one: Ran) -> str:
 
 def _section(happens: str) -> str:
     rows = (row for row in ROWS if row.happens.startswith(happens))
-    table = "".join(f"| {row.where} | {_advice(row)} |\n" for row in rows)
-    return f"\n### {_HEADINGS[happens]}\n\n| what | instead |\n| --- | --- |\n{table}"
+    listed = "".join(f"- **{row.where}**: {_advice(row)}\n" for row in rows)
+    return f"\n### {_HEADINGS[happens]}\n\n{listed}"
 
 
 def _advice(row: Row) -> str:

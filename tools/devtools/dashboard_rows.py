@@ -53,7 +53,7 @@ _AWAITED: Final = 'end_reason!="aborted"'
 ROWS: Final[dict[str, tuple[Panel, ...]]] = {
     "Requests": (
         Panel(
-            "Guided answers that are whole",
+            "Complete guided answers",
             "percentunit",
             (
                 (
@@ -63,9 +63,9 @@ ROWS: Final[dict[str, tuple[Panel, ...]]] = {
                     "{{model}}",
                 ),
             ),
-            "Those whose grammar came to its end, among those whose client waited for the end.",
+            "Share of sequences whose grammar ended, without those that the client aborted.",
         ),
-        Panel("Pods that are ready", "short", ((f"sum by (model) ({_metric('ready')})", "{{model}}"),)),
+        Panel("Ready pods", "short", ((f"sum by (model) ({_metric('ready')})", "{{model}}"),)),
         Panel(
             "Requests by status",
             "reqps",
@@ -78,10 +78,10 @@ ROWS: Final[dict[str, tuple[Panel, ...]]] = {
             ((_sum("error_code", _rate("requests_total", 'error_code!=""')), "{{error_code}}"),),
         ),
         Panel(
-            "Guided sequences by end",
+            "Guided sequences by end reason",
             "short",
             ((_sum("end_reason", _rate("sequences_total", _ONCE)), "{{end_reason}}"),),
-            "Of the first rank of each tensor-parallel group: the others count the same sequences.",
+            "Of the first rank of each tensor-parallel group; the others count the same sequences.",
         ),
         Panel(
             "Tokens of guided sequences", "short", ((_sum("rank", _rate("tokens_total")), "rank {{rank}}"),)
@@ -103,13 +103,13 @@ ROWS: Final[dict[str, tuple[Panel, ...]]] = {
             "KV cache in use",
             "percentunit",
             ((f"max by (model) ({_metric('vllm:kv_cache_usage_perc')})", "{{model}}"),),
-            "Of the engine that has least left.",
+            "Of the engine with the highest use.",
         ),
         Panel(
             "Preemptions",
             "short",
             ((_sum("model", _rate("vllm:num_preemptions_total")), "{{model}}"),),
-            "Requests that gave their KV cache up for others, and are computed again.",
+            "Requests that lost their KV cache to others and are computed again.",
         ),
     ),
     "Grammars": (
@@ -118,7 +118,7 @@ ROWS: Final[dict[str, tuple[Panel, ...]]] = {
         Panel("Proof, by backend", "s", _quantiles("grammar_proof_seconds", "backend")),
         Panel("Load, by rank", "s", _quantiles("grammar_load_seconds", "rank")),
         Panel(
-            "Where grammars were found",
+            "Grammar lookups by cache result",
             "reqps",
             ((_sum("result", _rate("grammar_cache_lookups_total")), "{{result}}"),),
         ),
@@ -128,17 +128,17 @@ ROWS: Final[dict[str, tuple[Panel, ...]]] = {
             ((_sum("error_code", _rate("grammars_refused_total")), "{{error_code}}"),),
         ),
         Panel(
-            "Grammars kept",
+            "Cached grammars",
             "bytes",
             (
-                (f"sum({_metric('grammar_cache_bytes')})", "kept"),
+                (f"sum({_metric('grammar_cache_bytes')})", "cached"),
                 (f"sum({_metric('grammar_cache_leased_bytes')})", "in use"),
             ),
         ),
         Panel(
-            "Grammars given up for want of room",
+            "Evicted grammars",
             "short",
-            ((f"sum({_rate('grammar_cache_evictions_total')})", "given up"),),
+            ((f"sum({_rate('grammar_cache_evictions_total')})", "evicted"),),
         ),
     ),
     "Grammar workers": (
@@ -162,23 +162,23 @@ ROWS: Final[dict[str, tuple[Panel, ...]]] = {
             ),
         ),
         Panel(
-            "Budget spent",
+            "Pods that refuse new grammars",
             "short",
             ((f"sum({_metric('grammar_service_exhausted')})", "pods without grammar workers"),),
         ),
     ),
     "Decoding": (
         Panel(
-            "One mask row",
+            "Time per mask row",
             "s",
             _ratio("rank", "mask_fill_seconds_total", "mask_fills_total", "rank {{rank}}"),
         ),
         Panel("Dearest fill of a sequence", "s", _quantiles("mask_fill_max_seconds", "rank")),
         Panel(
-            "Exposed wait in a step",
+            "Wait for masks per step",
             "s",
             _ratio("rank", "mask_exposed_seconds_total", "decode_steps_total", "rank {{rank}}"),
-            "How long sampling waited for masks: what guided decoding adds to a step.",
+            "Time that guided decoding adds to a step.",
         ),
         Panel(
             "Draft tokens accepted",
@@ -202,7 +202,7 @@ ROWS: Final[dict[str, tuple[Panel, ...]]] = {
             _ratio("rank", "drafts_forbidden_total", "drafts_proposed_total", "rank {{rank}}"),
         ),
         Panel(
-            "Draft tokens a sequence, as numTokens Auto chooses them",
+            "Draft tokens per step, chosen by numTokens Auto",
             "short",
             (
                 (f"max by (pod) ({_metric('draft_tokens')})", "{{pod}}"),
@@ -213,10 +213,10 @@ ROWS: Final[dict[str, tuple[Panel, ...]]] = {
             ),
         ),
         Panel(
-            "Logits processors in a step",
+            "Logits processors, time per step",
             "s",
             _ratio("processor", "processor_seconds_total", "processor_steps_total", "{{processor}}"),
-            "CPU time of a rank for all sequences that have the processor: the batch waits for it.",
+            "CPU time of a rank for all sequences with the processor; the batch waits for it.",
         ),
         Panel(
             "Logits processors: steps over budget, and sequences that ended",
@@ -232,7 +232,7 @@ ROWS: Final[dict[str, tuple[Panel, ...]]] = {
     ),
     "Agreement and telemetry": (
         Panel(
-            "Digests in which a rank differed",
+            "Differing digests by rank",
             "short",
             (
                 (
@@ -254,24 +254,24 @@ ROWS: Final[dict[str, tuple[Panel, ...]]] = {
             "short",
             (
                 (f"sum({_rate('spans_exported_total')})", "exported"),
-                (f"sum({_rate('spans_dropped_total')})", "not taken"),
+                (f"sum({_rate('spans_dropped_total')})", "dropped"),
             ),
         ),
         Panel(
             "Records lost in the pod",
             "short",
             (
-                (f"sum({_rate('records_dropped_total')})", "not taken in time"),
-                (f"sum({_rate('records_invalid_total')})", "no record"),
+                (f"sum({_rate('records_dropped_total')})", "dropped"),
+                (f"sum({_rate('records_invalid_total')})", "invalid"),
             ),
         ),
     ),
     "Operator": (
         Panel(
-            "GuidedModels, by Ready",
+            "GuidedModels by Ready",
             "short",
             ((_sum("status", _metric("operator_resources", 'condition="Ready"')), "{{status}}"),),
-            "Of all namespaces, as the leader last reported them.",
+            "Of all namespaces, as reported by the leader.",
         ),
         Panel(
             "Replicas",
@@ -282,14 +282,14 @@ ROWS: Final[dict[str, tuple[Panel, ...]]] = {
             ),
         ),
         Panel(
-            "Passes that failed, by reason",
+            "Failed reconciliations by reason",
             "ops",
             ((_sum("reason", _rate("operator_reconcile_errors_total")), "{{reason}}"),),
         ),
         Panel("Duration of a pass", "s", _quantiles("operator_reconcile_seconds", "outcome")),
         Panel("Wait for a pass", "s", _quantiles("operator_queue_wait_seconds", "pod")),
         Panel(
-            "Requests to the API server, by status",
+            "Requests to the API server by status",
             "reqps",
             ((_sum("code", _rate("operator_api_requests_total")), "{{code}}"),),
         ),

@@ -25,14 +25,14 @@ SPANS: Final = (
     SpanEntry(
         tracing.RECONCILE,
         "none",
-        "one pass over a GuidedModel",
+        "one reconciliation of a GuidedModel",
         sorted((tracing.MODEL_NAME, tracing.MODEL_NAMESPACE, tracing.QUEUE_WAIT)),
     ),
     SpanEntry(
         "observe", tracing.RECONCILE, "reading the model, its grammars' ConfigMaps, its sidecars' pages"
     ),
-    SpanEntry("plan", tracing.RECONCILE, "deciding what there should be"),
-    SpanEntry("apply", tracing.RECONCILE, "writing the children that differ"),
+    SpanEntry("plan", tracing.RECONCILE, "computing the children"),
+    SpanEntry("apply", tracing.RECONCILE, "writing children that differ"),
     SpanEntry("report", tracing.RECONCILE, "writing status and events that differ"),
 )
 
@@ -81,11 +81,11 @@ def tables() -> str:
     parts = (
         *_table(("span", "parent", "covers", "attributes"), spans),
         "",
-        f"A failed pass has status ERROR and `{tracing.ERROR_TYPE}`, the reason of the metrics. Resource:",
+        f"A failed one has status ERROR and `{tracing.ERROR_TYPE}`, the reason of the metrics. Resource:",
         f"`service.name` `{tracing.SERVICE}`, `service.instance.id`, `k8s.pod.name`.",
         "",
         *(
-            f"- `{one.name}`, {_typed(one)}: {one.counts}"
+            f"- `{one.name}`{_labels(one)}: {one.counts}"
             for one in families()
             if not one.name.startswith(_OF_THE_CLIENT)
         ),
@@ -94,8 +94,8 @@ def tables() -> str:
     return "\n".join(parts) + "\n"
 
 
-def _typed(entry: MetricEntry) -> str:
-    return f"{entry.kind} by {_listed(entry.labels)}" if entry.labels else entry.kind
+def _labels(entry: MetricEntry) -> str:
+    return f" ({_listed(entry.labels)})" if entry.labels else ""
 
 
 def _listed(names: Iterable[str]) -> str:

@@ -124,7 +124,7 @@ def spans() -> tuple[SpanEntry, ...]:
         SpanEntry(
             c.GRAMMAR_PROOF,
             c.GRAMMAR_COMPILE,
-            "the proof of what one library compiled",
+            "the proof of a compiled grammar",
             sorted((c.GRAMMAR_BACKEND, c.GRAMMAR_KEY, c.GRAMMAR_KIND)),
         ),
         SpanEntry(
@@ -184,7 +184,7 @@ def tables() -> str:
         ),
         "",
         *_table(
-            ("event", "of", "tells that", "attributes"),
+            ("event", "of", "means", "attributes"),
             (
                 (f"`{entry.name}`", f"`{entry.span}`", entry.tells, _quoted(entry.attributes))
                 for entry in events()
@@ -192,12 +192,14 @@ def tables() -> str:
         ),
         "",
         f"A failed span has status ERROR and `{c.ERROR_TYPE}`: an error code, `{c.CANCELLED}`, or an HTTP",
-        "status: 499 (the client has gone), or one from 500.",
+        "status: 499 (the client disconnected), or one from 500.",
         f"Resource: {_quoted(described)},",
         "and `OTEL_RESOURCE_ATTRIBUTES`, which wins.",
         f"Schema: {c.SCHEMA_URL}.",
         "",
-        *(f"- `{entry.name}`, {_typed(entry)}: {entry.covers}" for entry in metrics()),
+        "Metrics are counters (`_total`), histograms (`_seconds`) and gauges; labels in brackets.",
+        "",
+        *(f"- `{entry.name}`{_labels(entry)}: {entry.covers}" for entry in metrics()),
     )
     return "\n".join(parts) + "\n"
 
@@ -207,8 +209,8 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
         yield f"| {' | '.join(row)} |"
 
 
-def _typed(entry: MetricEntry) -> str:
-    return f"{entry.kind} by {_quoted(entry.labels)}" if entry.labels else entry.kind
+def _labels(entry: MetricEntry) -> str:
+    return f" ({_quoted(entry.labels)})" if entry.labels else ""
 
 
 def _quoted(names: Iterable[str]) -> str:

@@ -97,7 +97,7 @@ def _unread(route: Route, body: Mapping[str, Any]) -> Iterator[GuidedError]:
     while left:
         path, holder, likely = left.pop(0)
         if is_strict(holder) and (path or route.tools is None):
-            yield fault(f"{path}tools", f"they are not supported here: {NO_TOOLS}")
+            yield fault(f"{path}tools", f"tools are not supported here: {NO_TOOLS}")
         seen += len(holder)
         for key, value in holder.items():
             word, place = like(key[:LONGEST_KEY], likely, _LIKENESS if seen <= _MOST_KEYS else 1), path + key
@@ -118,7 +118,7 @@ def _advice(route: Route, word: str) -> str:
 def _of_constraint(route: Route, path: str, given: Any) -> Iterator[GuidedError]:
     """Yield what vLLM would ignore in a constraint, or trip over."""
     if not isinstance(given, dict):
-        yield fault(path, f"it is no object; write {route.write}")
+        yield fault(path, f"it is not an object; write {route.write}")
         return
     forms = _FORMATS.get(path)
     kind = given.get("type") or "json_schema"
@@ -130,7 +130,7 @@ def _of_constraint(route: Route, path: str, given: Any) -> Iterator[GuidedError]
         schema = at(given, place)
         # Of Messages vLLM takes an empty one for none.
         if not isinstance(schema, dict) or (path == "output_config.format" and not schema):
-            yield fault(f"{path}.{place}", f"it is missing, empty or no object; write {route.write}")
+            yield fault(f"{path}.{place}", f"it is missing, empty or not an object; write {route.write}")
 
 
 def _unknown(path: str, given: Any, known: Collection[str], write: str) -> Iterator[GuidedError]:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 NO_TOOLS: Final = (
-    "only /v1/chat/completions, /v1/responses and /v1/messages have tools, at the top of the body"
+    "only /v1/chat/completions, /v1/responses and /v1/messages take tools, at the top level of the body"
 )
 ARGUMENTS: Final = "vllm_xargs"  # where routes take what vLLM gives to plugins, unless they say otherwise
 

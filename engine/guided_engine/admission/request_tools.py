@@ -32,11 +32,11 @@ def faults(route: Route, body: Mapping[str, Any]) -> Iterator[GuidedError]:
                 yield fault(f"{path}.{key}", "it is ignored here; write strict instead")
         name = function.get("name")
         if not isinstance(name, str) or not name or json.dumps(name, ensure_ascii=False) != f'"{name}"':
-            message = "a tool's name is a string, not empty, without quotes, backslashes and controls"
+            message = "a tool's name must be a non-empty string without quotes, backslashes and controls"
             yield invalid(f"{path}.name", message)
         if is_enforced:  # vLLM's parsers would write a strict tool's free namesake beside it
             if name in names:
-                yield invalid(f"{path}.name", "another tool of the request has this name")
+                yield invalid(f"{path}.name", "another tool of the request has the same name")
             names.add(name)
     if forced and body.get("structured_outputs") is not None:
         message = "only one constraint is possible, not a forced call (tool_choice) and structured_outputs"
@@ -73,7 +73,7 @@ def _of_holder(form: Tools, path: str, tool: Any) -> Iterator[GuidedError]:
     for key in filter(tool.get, _MISPLACED) if isinstance(tool, dict) else ():
         yield fault(f"{path}.{key}", f"it is ignored here; write it inside {form.holder}")
     if isinstance(tool, dict) and not isinstance(tool.get(form.holder), dict):
-        yield invalid(f"{path}.{form.holder}", "it is no object, but holds a tool's name and parameters")
+        yield invalid(f"{path}.{form.holder}", "it must be an object with the tool's name and parameters")
 
 
 def _listed(body: Mapping[str, Any]) -> list[Any]:

@@ -20,7 +20,7 @@ from vllm.v1.worker.gpu.sample.logits_processor.interface import LogitsContext, 
 from guided_engine.compat import edits_kernel
 from guided_engine.processors import dense
 from guided_engine.processors.edits import MOST_IDS
-from guided_engine.ranks.guided_rank import RankGuide
+from guided_engine.ranks.rank_guide import RankGuide
 from guided_engine.ranks.row_edits import FAULTS, DenseStep, StepEdits
 from guided_engine.ranks.step import ReadFaults, RowFault
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     # Loads both grammar libraries; the ledger imports this module in every process of vLLM.
     from guided_engine.compat.runner_v1 import RunnerV1
     from guided_engine.compat.runner_v2 import RunnerV2
-    from guided_engine.ranks.guided_rank import RankGuide
+    from guided_engine.ranks.rank_guide import RankGuide
 
 # Attributes on the output rank's ModelRunnerOutput, read by compat.core: {request: error code}, and {request:
 # RankGuide.invalid_drafts}.

@@ -16,7 +16,7 @@ from vllm.v1.structured_output.utils import apply_grammar_bitmask
 from guided_engine.compat.runner import add_faults, tell_faults
 from guided_engine.processors import dense
 from guided_engine.processors.edits import apply
-from guided_engine.ranks.guided_rank import RankGuide
+from guided_engine.ranks.rank_guide import RankGuide
 from guided_engine.ranks.row_edits import FAULTS, StepEdits
 from guided_engine.ranks.step import Masks, ReadFaults, ReadSampled, RowFault
 

@@ -7,7 +7,7 @@ import torch
 from vllm.v1.core.sched.output import GrammarOutput
 
 from guided_engine.compat.runner import tell_faults
-from guided_engine.ranks.guided_rank import RankGuide
+from guided_engine.ranks.rank_guide import RankGuide
 from guided_engine.ranks.row_edits import StepEdits
 from guided_engine.ranks.step import Masks, ReadFaults, ReadSampled
 

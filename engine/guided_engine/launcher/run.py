@@ -68,7 +68,7 @@ class Launcher:
         """
         pod, command = self._pod, self._command
         if command.unsupported:
-            _log.warning("guidedmodel: vLLM is left untouched: %s", command.unsupported)
+            _log.warning("guidedmodel: vLLM is not patched: %s", command.unsupported)
         for file in (pod.draining_file, pod.failure_file):  # an earlier container's
             file.unlink(missing_ok=True)
         beats = Heartbeats.create(pod.heartbeats_file)

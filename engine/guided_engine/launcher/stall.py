@@ -29,7 +29,7 @@ class StallWatch:
         gone = [place for place, beat in enumerate(beats) if beat.pid and not self.is_alive(beat.pid)]
         if gone:
             names = [f"rank {place - 1}" if place else "engine core" for place in gone]
-            return f"{', '.join(names)} has gone"
+            return f"{', '.join(names)} has ended"
         core = beats[0]
         # Its own step time is not asked: after an idle hour it is an hour old at the first request.
         if not core.busy or not self._last.busy or core.steps != self._last.steps:

@@ -48,7 +48,7 @@ class AdapterFactory(DenseFactory[Params]):
             return None
         if len(inspect.signature(function).parameters) == _WITH_PROMPT:
             if not sequence.prompt_tokens:
-                raise ValueError("it asks for the prompt's token ids, and this prompt has none")
+                raise ValueError("it needs the prompt's token ids, and this prompt has none")
             function = partial(function, list(sequence.prompt_tokens))
         return _Tokens(function)
 
@@ -99,10 +99,10 @@ def factory_of(found: Any) -> type[ProcessorFactory[Any]]:
         raise UnsuitableError(f"is {FOREIGN.message}")
     if hasattr(found, "add_request") and hasattr(found, "apply"):
         raise UnsuitableError(
-            "is a logits processor of vLLM's V2 interface, which is given Model Runner V2's buffers for a "
-            f"whole batch, not the sequences of the requests that choose it: {_REWRITE}"
+            "implements vLLM's V2 interface, which changes the entire batch, not only the sequences that "
+            f"select it: {_REWRITE}"
         )
-    raise UnsuitableError(f"is no ProcessorFactory, no {_ADAPTER} and no function: {_REWRITE}")
+    raise UnsuitableError(f"is not a ProcessorFactory, {_ADAPTER} or function: {_REWRITE}")
 
 
 def _of_function(function: Any) -> type[ProcessorFactory[Any]]:
@@ -112,8 +112,8 @@ def _of_function(function: Any) -> type[ProcessorFactory[Any]]:
         count = 0
     if count not in {_WITH_PROMPT - 1, _WITH_PROMPT}:
         raise UnsuitableError(
-            "is no class, and no function of (output_ids, logits) or (prompt_ids, output_ids, logits): "
-            f"give it those parameters, or {_REWRITE}"
+            "is neither a class nor a function of (output_ids, logits) or (prompt_ids, output_ids, logits): "
+            f"change its parameters, or {_REWRITE}"
         )
 
     class OfFunction(AdapterFactory):
@@ -136,8 +136,8 @@ def _of_adapter(adapter: type[Any]) -> type[ProcessorFactory[Any]]:
     ]
     if own:
         raise UnsuitableError(
-            f"is an {_ADAPTER} with its own {' and '.join(own)}, and here only what new_req_logits_processor "
-            f"returns is called: have that do all, or {_REWRITE}"
+            f"is an {_ADAPTER} with its own {' and '.join(own)}, but only the function that "
+            f"new_req_logits_processor returns is called: move the code there, or {_REWRITE}"
         )
 
     class OfAdapter(AdapterFactory):

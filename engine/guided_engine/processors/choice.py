@@ -71,7 +71,7 @@ def _faults(names: Sequence[Any], known: Sequence[str]) -> Iterator[str]:
         yield f"it has more than {MOST_PROCESSORS} names"
     for number, name in enumerate(names):
         if not isinstance(name, str):
-            yield 'it must be names, as "a,b" or ["a", "b"]'
+            yield 'it must be a list of names, such as "a,b" or ["a", "b"]'
         elif not name:
             yield "it has an empty name"
         elif name in names[:number]:

@@ -113,9 +113,7 @@ class Closing(ProcessorFactory[ClosingParams]):
     def __init__(self, params: ClosingParams, context: Context) -> None:
         super().__init__(params, context)
         if not any(context.token_bytes):
-            raise ValueError(
-                "the text of the model's tokens is not known, so none can be said to close anything"
-            )
+            raise ValueError("the text of the model's tokens is unknown, so closing tokens cannot be found")
         self._string_ends = self._tokens(_STRING_ENDS, _CLOSES)
         self._brackets_close = self._tokens(_BRACKETS_CLOSE, _CLOSES)
         self._outside = (

@@ -126,8 +126,8 @@ def combined(of: Mapping[str, Edits]) -> Edits:
     if len(ids) > MOST_IDS:
         counts = ", ".join(f"{name}: {len(each.ids)}" for name, each in of.items())
         raise EditsError(
-            f"{len(ids)} ids in a row ({counts}); all processors of a sequence have {MOST_IDS} together: "
-            "choose fewer of them, or have them name fewer tokens"
+            f"{len(ids)} ids in a row ({counts}); all processors of a sequence may have {MOST_IDS} "
+            "together: select fewer processors, or return fewer ids"
         )
     return Edits(ids.astype(np.int32, copy=False), values, is_only)
 

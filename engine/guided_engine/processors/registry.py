@@ -63,7 +63,7 @@ def _imported(place: str) -> type[ProcessorFactory[Any]]:
     module, _, name = place.partition(":")
     imported = importlib.import_module(module)
     if not hasattr(imported, name):
-        raise UnsuitableError(f"is not there: {module} has no {name}")
+        raise UnsuitableError(f"does not exist: {module} has no {name}")
     return factory_of(getattr(imported, name))
 
 
@@ -139,7 +139,7 @@ class Registry:
                 try:
                     self._factories[config.name] = factory(params, context)
                 except Exception as error:
-                    raise FactoryError(config, f"{config.factory!r} cannot be made: {error}") from error
+                    raise FactoryError(config, f"{config.factory!r} failed to initialize: {error}") from error
         except FactoryError:
             self.close()
             raise

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from guided_contract.wire import Backend, Load, Loaded, Unload
 from guided_engine.ranks.length_masks import CountedGrammar
-from guided_engine.ranks.token_lengths import TokenTable
+from guided_engine.ranks.token_table import TokenTable
 from guided_engine.ranks.unique_masks import ItemTable, UniqueRule
 from guided_engine.ranks.whitespace_masks import BoundedSpace, BoundedSpaceInTags, SpaceTable
 from guided_grammar.backend import Backend as GrammarBackend

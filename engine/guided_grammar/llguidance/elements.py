@@ -79,18 +79,18 @@ def arguments(writer: Writer, schema: Any, style: Style) -> Part:
         raise NotTakenError("it has arguments without a schema")
     root, schema = schema, _referred(schema, schema)
     if schema.get("type") != "object" or schema.get("additionalProperties") is not False:
-        raise NotTakenError("it has arguments beyond those that are named")
+        raise NotTakenError("it has arguments that properties does not name")
     if others := schema.keys() - _OF_ARGUMENTS:
-        raise NotTakenError(f"it has {min(others)} of all arguments together")
+        raise NotTakenError(f"it has {min(others)} next to properties")
     required, parts = schema.get("required", ()), list[Part]()
     properties = schema.get("properties", {})
     if not properties.keys() >= {*required}:
-        raise NotTakenError("it has an argument that may be anything")
+        raise NotTakenError("it has an argument of any type")
     for name, value in properties.items():
         if value is False and name not in required:
             continue
         if not _NAME.fullmatch(name):
-            raise NotTakenError(f"it has no element with the name {name!r:.60}")
+            raise NotTakenError(f"the argument name {name!r:.60} is not supported")
         element = _element(writer, name, value, root, style)
         parts.append(element if name in required else writer.repeated(element, 0, 1))
     return in_order(parts)
@@ -137,7 +137,7 @@ def _referred(schema: Any, root: Any) -> Any:
             schema = subschemas.referred(root, schema["$ref"])
         except LookupError:
             break
-    raise NotTakenError("it has a reference that leads to another")
+    raise NotTakenError("it has a $ref to another $ref")
 
 
 def _whole(value: Any, root: Any) -> dict[str, Any]:
@@ -145,7 +145,7 @@ def _whole(value: Any, root: Any) -> dict[str, Any]:
     found: dict[str, Any] = {} if value is True else value
     references = [part["$ref"] for part in subschemas.within(found) if "$ref" in part]
     if not all(one.startswith("#/$defs/") for one in references):
-        raise NotTakenError("it has a reference to no definition")
+        raise NotTakenError("it has a $ref outside of #/$defs/")
     return {**found, "$defs": root["$defs"]} if references else found
 
 
@@ -173,13 +173,13 @@ def _types(schema: Any) -> set[str]:
 def _ways(writer: Writer, schema: Any, marks: str) -> Iterator[str | None]:
     """Yield what a text may be, as Lark; None: anything."""
     if not isinstance(schema, dict):
-        raise NotTakenError("it has an argument that may be anything")
+        raise NotTakenError("it has an argument of any type")
     types, values = _types(schema), _values(schema)
     is_listed = bool(values) and all(isinstance(one, str) for one in values) and "string" in types
     if is_listed and not schema.keys() - {"type", "const", "enum"}:
         for text in values:
             if (text and not writer.is_plain(text)) or text != text.strip("\n") or re.search(marks, text):
-                raise NotTakenError(f"it has no element with the text {text!r:.60}")
+                raise NotTakenError(f"the value {text!r:.60} is not supported")
             yield literal(text)
         return
     for name in sorted(types):
@@ -188,19 +188,19 @@ def _ways(writer: Writer, schema: Any, marks: str) -> Iterator[str | None]:
         elif name in _SCALARS and not schema.keys() - {"type", *_OF_TEXT}:
             yield f"/{_SCALARS[name]}/"
         else:
-            raise NotTakenError(f"it has a text or {name}")
+            raise NotTakenError(f"it has an argument that is a string or {name}")
 
 
 def _constrained(schema: dict[str, Any]) -> str | None:
     if others := schema.keys() - _OF_TEXT:
-        raise NotTakenError(f"it has a text with {min(others)}")
+        raise NotTakenError(f"it has a string with {min(others)}")
     least, most = schema.get("minLength", 0), schema.get("maxLength")
     if max(least, most or 0) > _LONGEST:
-        raise NotTakenError(f"it has no text that is counted to more than {_LONGEST} characters")
+        raise NotTakenError(f"string lengths above {_LONGEST} are not supported")
     parts = [f"/(?s:.{{{least},{'' if most is None else most}}})/"] if least or most is not None else []
     if "format" in schema:
         if schema["format"] not in _FORMATS:
-            raise NotTakenError(f"it has no text of the format {schema['format']!r:.60}")
+            raise NotTakenError(f"format {schema['format']!r:.60} is not supported")
         parts.append(f"/{_FORMATS[schema['format']]}/")
     if "pattern" in schema:
         parts.append(f"/{_whole_pattern(schema['pattern'])}/")
@@ -217,7 +217,7 @@ def _whole_pattern(pattern: str) -> str:
     if "|" not in outside:
         begin, end = pattern.startswith("^"), re.search(r"(?<!\\)(?:\\\\)*\$$", pattern) is not None
     elif has_ends:
-        raise NotTakenError("it has a pattern whose alternatives have ends of their own")
+        raise NotTakenError("it has a pattern with an anchor in some alternatives")
     inner = _PARTS.sub(_in_ascii, pattern[begin : len(pattern) - end])
     return f"{'' if begin else '(?s:.*)'}(?:{inner}){'' if end else '(?s:.*)'}"
 
@@ -229,5 +229,5 @@ def _in_ascii(found: re.Match[str]) -> str:
         return _OUTSIDE.get(part, part)
     parts = re.findall(r"\\.|.", part, re.DOTALL)
     if not {r"\D", r"\W"}.isdisjoint(parts):
-        raise NotTakenError("it has a class without some letters within another")
+        raise NotTakenError("it has \\D or \\W in a character class")
     return "".join(_IN_CLASS.get(one, one) for one in parts)

@@ -116,7 +116,7 @@ class Writer:
     def texts(self, said: Any) -> Part:
         """Return what a tag begins or ends with: a text, or one of several."""
         if isinstance(said, dict):
-            raise NotTakenError("it has a token by its number or name")
+            raise NotTakenError("tokens by number or name are not supported")
         return self.text(said) if isinstance(said, str) else either([self.text(one) for one in said])
 
     def is_plain(self, text: Any) -> bool:
@@ -194,18 +194,20 @@ def _check_place(lexemes: Mapping[Lexeme, set[Lexeme]]) -> None:
     for lexeme, behind in lexemes.items():
         others = [one for one in lexemes if one.kind != lexeme.kind] if is_mixed else []
         if lexeme.kind in (FREE, UNTIL) and any(one.kind not in (TOKEN, FREE, UNTIL) for one in others):
-            raise NotTakenError("nothing tells its free text from what else may begin there")
+            raise NotTakenError("its free text cannot be separated from alternatives at the same place")
         if lexeme.kind == FREE and any(one.kind != TOKEN for one in behind):
             raise NotTakenError("nothing ends its free text")
         if lexeme.kind == LITERAL and any(_may_begin(one, lexeme.text[0]) for one in others):
-            raise NotTakenError(f"what may stand in the place of {lexeme.text!r:.60} begins alike")
+            raise NotTakenError(f"an alternative of {lexeme.text!r:.60} begins with the same character")
         if lexeme.kind == NUMBER and any(_may_begin(one, digit) for one in behind for digit in "0123456789"):
-            raise NotTakenError("what follows its digits may begin with one")
+            raise NotTakenError("the part after its digits may begin with a digit")
     literals = sorted(one for one in lexemes if one.kind == LITERAL)
     for shorter, longer in itertools.pairwise(literals):
         rest = longer.text.removeprefix(shorter.text)
         if rest != longer.text and any(_may_begin(one, rest[0]) for one in lexemes[shorter]):
-            raise NotTakenError(f"{shorter.text!r:.60} and what follows may be taken for {longer.text!r:.60}")
+            raise NotTakenError(
+                f"{shorter.text!r:.60} with the next part is ambiguous with {longer.text!r:.60}"
+            )
 
 
 def _may_begin(lexeme: Lexeme, character: str) -> bool:

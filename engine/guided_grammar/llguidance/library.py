@@ -22,7 +22,7 @@ class GuidanceLibrary:
         from transformers import PreTrainedTokenizerFast  # noqa: PLC0415 - likewise
 
         if not isinstance(tokenizer, PreTrainedTokenizerFast):
-            raise BackendError("llguidance takes fast tokenizers only")
+            raise BackendError("llguidance supports only fast tokenizers")
         return llguidance.hf.from_tokenizer(tokenizer, max(vocab_size, len(tokenizer)))
 
     def fingerprint(self, native: Any) -> str:

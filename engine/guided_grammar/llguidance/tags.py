@@ -53,21 +53,21 @@ def as_lark(tag: Any, special: Mapping[str, int], eos: int) -> str:
 def _part(writer: Writer, part: Any) -> Part:
     write = _WRITERS.get(part.get("type", "tag"))  # which a tag among others may leave out
     if write is None:
-        raise NotTakenError(f"it has no {part['type']}")
+        raise NotTakenError(f"type {part['type']} is not supported")
     for key in _FURTHER:
         if part.get(key) not in (None, False):
-            raise NotTakenError(f"it has no {key}")
+            raise NotTakenError(f"{key} is not supported")
     return write(writer, part)
 
 
 def _json_schema(writer: Writer, part: Any) -> Part:
     schema, style = part["json_schema"], part.get("style", "json")
     if part.get("excludes") or schema is False:
-        raise NotTakenError("it has no JSON with excludes, or without a value")
+        raise NotTakenError("JSON with excludes, or without a valid value, is not supported")
     if style in elements.STYLES:
         return elements.arguments(writer, schema, elements.STYLES[style])
     if style != "json":
-        raise NotTakenError(f"it has no JSON of the style {style}")
+        raise NotTakenError(f"JSON of style {style} is not supported")
     form = {**elements.ON_ONE_LINE, **({} if schema is True else schema)}
     name = writer.named("json", f"%json {json.dumps(form)}")
     return writer.lexeme(name, JSON, name)
@@ -78,7 +78,7 @@ def _regex(writer: Writer, part: Any) -> Part:
     if pattern in _DIGITS:
         return writer.lexeme("/[0-9]+/", NUMBER, "")
     if not pattern or "/" in pattern or "\n" in pattern:
-        raise NotTakenError("it has no such regex")
+        raise NotTakenError("its regex is not supported: empty, or with a / or a line end")
     return writer.lexeme(f"/{pattern}/", FREE, pattern)
 
 
@@ -113,12 +113,12 @@ def _inside(writer: Writer, part: Any) -> Part:
 
 def _triggered_tags(writer: Writer, part: Any) -> Part:
     if part.get("stop_after_first"):
-        raise NotTakenError("it has no end after one of its tags")
+        raise NotTakenError("stop_after_first is not supported")
     tags, triggers = part["tags"], part["triggers"]
     ways = [way for trigger in triggers for way in _triggered(writer, trigger, part)]
     for tag in tags:
         if not isinstance(tag["begin"], str) or sum(map(tag["begin"].startswith, triggers)) != 1:
-            raise NotTakenError(f"no trigger begins {tag['begin']!r:.80}, or several do")
+            raise NotTakenError(f"no trigger begins {tag['begin']!r:.80}, or more than one does")
     first = [either([_tag(writer, tag) for tag in tags])] if part.get("at_least_one") else []
     free = writer.free(_excludes(part), triggers)
     return in_order([*first, writer.repeated(either(ways), 0, -1), free])

@@ -16,7 +16,7 @@ from guided_grammar.json_schema.subschemas import Place, within
 from guided_grammar.rules import Rule, first
 from guided_grammar.texts import is_lark
 
-_INCLUSIVE: Final = "llguidance takes the bound itself where the other bound has the same whole part"
+_INCLUSIVE: Final = "llguidance allows the bound itself if the other bound has the same integer part"
 _LONGEST: Final = 1 << 53
 _DIGITS: Final = 53
 _MOST: Final = (1 << 63) - 1
@@ -31,7 +31,7 @@ _OF_NUMBERS: Final = frozenset(["const", "enum", *BOUNDS])
 def lacks(kind: Kind, value: Any) -> Unsupported | None:
     """Return the first thing that llguidance does not enforce; see Library."""
     if kind == "grammar" and not is_lark(value):
-        return Unsupported(None, "llguidance reads Lark; this is EBNF, which xgrammar reads")
+        return Unsupported(None, "llguidance reads only Lark, and this is EBNF; use xgrammar")
     if kind != "json" or all(map(_OF_NUMBERS.isdisjoint, within(value))):
         return None
     places = list(subschemas.places(value))

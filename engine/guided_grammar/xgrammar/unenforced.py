@@ -44,9 +44,11 @@ _REPEAT_LIMIT: Final = 128
 _REPEAT_DIGITS: Final = len(str(_REPEAT_LIMIT))
 _LONGEST: Final = (1 << 63) - 1
 _DECIMALS: Final = 6
-_OTHERWISE: Final = "xgrammar takes a whole text for it, without escapes and anchors within"
+_OTHERWISE: Final = (
+    "xgrammar matches a pattern only against the entire string, without escapes and inner anchors"
+)
 _LONG_REPEAT: Final = f"xgrammar refuses a repeat bound over {_REPEAT_LIMIT}"
-_HALF: Final = "half of a surrogate pair is no character; write the character itself"
+_HALF: Final = "half of a surrogate pair is not a character; write the character itself"
 _SURROGATE: Final = re.compile(r"(?<!\\)(?:\\\\)*\\(?:u|u\{|U0000|x\{)[dD][89a-fA-F][0-9a-fA-F]{2}")
 
 
@@ -59,7 +61,7 @@ def lacks(kind: Kind, value: Any) -> Unsupported | None:
     if kind in {"regex", "grammar"} and _SURROGATE.search(value):
         return Unsupported(None, _HALF)
     if kind == "grammar" and is_lark(value):
-        return Unsupported(None, "xgrammar reads EBNF, and this is Lark")
+        return Unsupported(None, "xgrammar reads only EBNF, and this is Lark; use guidance")
     return None
 
 
@@ -100,15 +102,15 @@ def _repeats_too_often(pattern: str) -> bool:
 
 _RULES: Final = (
     Rule(["multipleOf"], lambda *_: True, "xgrammar does not enforce it"),
-    Rule(_OF_TYPE, _is_untyped, "xgrammar does not enforce it without a type beside it"),
-    Rule(_RULERS, _is_ruled_alone, "xgrammar does not enforce what stands beside it"),
-    Rule(["properties"], _is_open, "xgrammar takes a name with escapes also for a further one"),
+    Rule(_OF_TYPE, _is_untyped, "xgrammar enforces it only with `type` in the same schema"),
+    Rule(_RULERS, _is_ruled_alone, "xgrammar ignores the other keywords of this schema"),
+    Rule(["properties"], _is_open, "xgrammar accepts a name with escapes as an additional property"),
     Rule(
         ["required"],
         lambda place, names: not place.schema.get("properties", {}).keys() >= set(names),
-        "xgrammar does not enforce a name that is no key of properties",
+        "xgrammar enforces only names that are in properties",
     ),
-    Rule(["const", "enum"], _is_written_otherwise, "xgrammar writes a number with other digits"),
+    Rule(["const", "enum"], _is_written_otherwise, "xgrammar writes the number with other digits"),
     Rule(
         BOUNDS,
         lambda _, bound: bound != round(bound, _DECIMALS),
@@ -119,7 +121,7 @@ _RULES: Final = (
     Rule(
         ["format", "pattern"],
         lambda place, _: has_lengths(place.schema) or {"format", "pattern"} <= place.schema.keys(),
-        "xgrammar enforces no other of pattern, format and lengths beside it",
+        "xgrammar enforces only one of pattern, format and lengths",
     ),
     Rule(["pattern"], lambda _, pattern: not _PLAIN.fullmatch(pattern), _OTHERWISE),
     Rule(["pattern"], lambda _, pattern: _repeats_too_often(pattern), _LONG_REPEAT),
@@ -127,6 +129,6 @@ _RULES: Final = (
     Rule(
         ["patternProperties"],
         lambda place, parts: "properties" in place.schema or len(parts) > 1,
-        "xgrammar does not enforce it beside the other keywords",
+        "xgrammar does not enforce it together with the other keywords",
     ),
 )

@@ -34,10 +34,10 @@ class EnvVar(ApiModel):
     )
 
     name: Annotated[str, text(128, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
-    """Name of the variable; none that another field sets, and none that breaks the pod's isolation. Names
-    that begin with APP_ are free, for your own code."""
+    """Name of the variable. A name that another field sets, or that would break the pod's isolation, is
+    refused. Names that begin with APP_ are free for your own code."""
     value: Annotated[str, text(4096, least=0)] | None = None
-    """Value of the variable. Exactly one of value and valueFrom is set. Default: none."""
+    """Value of the variable. Set exactly one of value and valueFrom. Default: none."""
     value_from: EnvSource | None = None
     """Source of the value, for tokens and other secrets. Default: none."""
 
@@ -48,28 +48,28 @@ class Accelerator(ApiModel):
     model_config = rules(
         Rule(
             "claims",
-            "must be set if type is Claims, and must not otherwise",
+            "must be set if, and only if, type is Claims",
             "(has(self.type) && self.type == 'Claims') == (has(self.claims) && self.claims.size() > 0)",
         ),
         Rule(
             "type",
-            "resource and perRank may be set only with type Resource: remove them, or the type",
+            "must be Resource if resource or perRank is set: remove them, or set type to Resource",
             "!has(self.type) || self.type == 'Resource' || !(has(self.resource) || has(self.perRank))",
         ),
     )
 
     type: Literal["Resource", "Claims", "None"] = "Resource"
-    """Kind of request. Resource: an extended resource of a device plugin. Claims: devices of ResourceClaims.
-    None: the ranks run on the CPU. Default: Resource."""
+    """How devices are requested. Resource: as an extended resource of a device plugin. Claims: by
+    ResourceClaims. None: no device, the ranks run on the CPU. Default: Resource."""
     resource: Annotated[str, text(317, pattern=_EXTENDED)] | None = None
-    """Name of the extended resource, such as amd.com/gpu or nvidia.com/mig-3g.40gb. Only with type Resource.
-    Default: nvidia.com/gpu."""
+    """Name of the extended resource, such as amd.com/gpu or nvidia.com/mig-3g.40gb. Allowed only with type
+    Resource. Default: nvidia.com/gpu."""
     per_rank: Annotated[int, Field(ge=1, le=64)] | None = None
-    """How many of the resource each rank gets; a pod has tensor times pipeline times data ranks, divided by
-    nodes. Only with type Resource. Default: 1."""
+    """Number of devices per rank. A pod has tensor * pipeline * data / nodes ranks. Allowed only with type
+    Resource. Default: 1."""
     claims: NamedParts = Field(default=[])
-    """As resourceClaims in a pod: kubectl explain pod.spec.resourceClaims. They have a device for each of the
-    pod's ranks. Only with type Claims. Default: none."""
+    """Same as pod.spec.resourceClaims. The claims must provide one device for each rank of the pod. Allowed
+    only with type Claims. Default: none."""
 
     def resource_of(self, ranks: int) -> dict[str, str]:
         """Return the extended resource that so many ranks ask for, if any."""
@@ -82,18 +82,18 @@ class Engine(ApiModel):
     """The vLLM server."""
 
     image: Annotated[str, text(512, pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/@-]*$")]
-    """A stock vLLM image of a supported version. `guidedmodel run` ignores it and uses the installed vLLM."""
+    """Stock vLLM image of a supported version. `guidedmodel run` ignores it and uses the installed vLLM."""
     version: Annotated[str, text(32, pattern=r"^[0-9]+\.[0-9]+\.[0-9]+((rc|\.?post)[0-9]+)?$")] | None = None
-    """Version of vLLM in the image, where the image's tag does not show it. Default: the version in the tag
-    of a vLLM image, else what the pods report when they start."""
+    """Version of vLLM in the image, if the image tag does not show it. Default: the version in the tag of a
+    vLLM image, else the version that the pods report when they start."""
     accelerator: Accelerator = Accelerator()
-    """What the ranks run on. Default: one nvidia.com/gpu for each rank."""
+    """Devices of the ranks. Default: one nvidia.com/gpu per rank."""
     api_key_secret_key_ref: SecretKey | None = None
-    """Key of a Secret that holds the API key, which clients send as Authorization: Bearer KEY; requests
-    without it get a 401 on all routes below /v1. A changed key takes effect when pods restart. Default: none:
-    whoever reaches the port is served."""
+    """Key of a Secret that holds the API key, which clients send as Authorization: Bearer KEY. A request
+    below /v1 without it gets a 401. Pods read a changed key when they restart. Default: none, no
+    authentication."""
     args: Annotated[list[Annotated[str, text(2048, pattern=_WORD)]], Field(max_length=64)] = Field(default=[])
-    """Further arguments of vLLM's API server, one word per item: any option by its full name, but none that
-    another field sets and none that breaks the pod's isolation. Default: none."""
+    """Additional arguments of vLLM's API server, one word per item. Options are written with their full name.
+    An option that another field sets, or that would break the pod's isolation, is refused. Default: none."""
     env: Annotated[ByName[EnvVar], Field(max_length=64)] = Field(default=[])
     """Environment variables of the engine container. They override the operator's defaults. Default: none."""

@@ -15,19 +15,19 @@ class Compile(ApiModel):
     """Limits on compiling one grammar."""
 
     timeout: Annotated[Duration, between("100ms", "10m")] = "10s"
-    """Deadline for compiling one grammar, 100ms to 10m; then the request gets a 400, or a 503 if no worker
-    was free for half of it. Default: 10s."""
+    """Time limit for compiling one grammar, 100ms to 10m. After it the request gets a 400, or a 503 if no
+    worker was free for half of the time. Default: 10s."""
     workers: Annotated[int, Field(ge=1, le=64)] | None = None
-    """Number of grammars that compile at the same time, each in its own process. Default: one per 2 CPUs of
-    the sidecar's CPU limit, 2 to 16; 2 without a limit."""
+    """Number of grammars that compile in parallel, each in its own process. Default: one per 2 CPUs of the
+    sidecar's CPU limit, at least 2 and at most 16; 2 without a limit."""
     memory: Annotated[Bytes, between("128Mi", "1Ti", amount)] = "2Gi"
-    """Memory that one compilation may use, 128Mi to 1Ti, beyond what all workers share; a grammar that needs
-    more gets a 400. Default: 2Gi, or less if the sidecar's memory limit has no room for it."""
+    """Memory limit of one compilation, 128Mi to 1Ti, in addition to memory that the workers share. A grammar
+    that needs more gets a 400. Default: 2Gi, or less if the sidecar's memory limit has no room for it."""
     max_schema_size: Annotated[Bytes, between("1Ki", "2Mi", amount)] = "256Ki"
-    """Maximum size of a schema, regex or grammar as text, 1Ki to 2Mi; a larger one gets a 400. Default:
+    """Maximum size of the text of a schema, regex or grammar, 1Ki to 2Mi. A larger one gets a 400. Default:
     256Ki."""
     max_depth: Annotated[int, Field(ge=4, le=256)] = 64
-    """Maximum nesting depth of a schema; a deeper one gets a 400. Default: 64."""
+    """Maximum nesting depth of a schema. A deeper one gets a 400. Default: 64."""
 
 
 class ConfigMapKey(ApiModel):
@@ -43,12 +43,12 @@ class NamedGrammar(ApiModel):
     """A grammar that requests use by name; it is compiled before the first request."""
 
     name: Annotated[str, text(63, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")]
-    """Name that requests use, as vllm_xargs: {"guided_grammar": NAME}. Unique in the list."""
+    """Name that requests send, as vllm_xargs: {"guided_grammar": NAME}. Unique in the list."""
     kind: Literal["JSONSchema", "Regex", "EBNF", "StructuralTag"]
-    """Kind of the grammar. EBNF: in XGrammar's or in Lark's syntax."""
+    """Kind of the grammar. EBNF is in XGrammar's or in Lark's syntax."""
     config_map_key_ref: ConfigMapKey
-    """Key of a ConfigMap that holds the grammar's text; all of a model may have 1 MiB together. A change
-    reaches running pods within about two minutes, without a restart."""
+    """Key of a ConfigMap that holds the text of the grammar. All texts of a model may have 1 MiB together. A
+    change reaches running pods within about two minutes, without a restart."""
 
 
 def _distinct(options: list[RequestOption]) -> list[RequestOption]:
@@ -63,41 +63,41 @@ class GuidedDecoding(ApiModel):
     model_config = rules(
         Rule(
             "whitespace",
-            f"with placement Scheduler, Compact needs a backend by name: {' or '.join(BACKENDS)}",
+            f"Compact with placement Scheduler needs backend {' or '.join(BACKENDS)}: set one of them",
             "!(has(self.placement) && self.placement == 'Scheduler' && has(self.whitespace) && "
             "self.whitespace == 'Compact' && (!has(self.backend) || self.backend == 'Auto'))",
         ),
         Rule(
             "grammars",
-            "not supported with placement Scheduler: named grammars are loaded by the ranks",
+            "is not supported with placement Scheduler, as ranks load named grammars: use placement Rank",
             "!has(self.grammars) || self.grammars.size() == 0 || "
             "!has(self.placement) || self.placement != 'Scheduler'",
         ),
     )
 
     placement: Literal["Rank", "Scheduler"] = "Rank"
-    """Where grammar masks are computed. Rank: on every rank, beside the sampler. Scheduler: in vLLM's
-    scheduler, as stock vLLM does it. Default: Rank."""
+    """Where token masks are computed. Rank: on each rank. Scheduler: in vLLM's scheduler, as in stock vLLM.
+    Default: Rank."""
     backend: Choice = "Auto"
-    """Grammar library. Auto: chosen for each grammar by which keywords each library enforces. Default:
+    """Grammar library. Auto: for each grammar, the first library that enforces all of its keywords. Default:
     Auto."""
     unsupported_keywords: UnsupportedKeywords = "Route"
-    """What to do with a schema that has a keyword which the backend does not enforce. Route: use another
-    backend that enforces all, else a 400. Reject: a 400. Allow: as Route, but where none does, serve the
-    request without the keyword, and say so in a header. Default: Route."""
+    """What happens to a schema with a keyword that the backend does not enforce. Route: another backend that
+    enforces it is used; without one, the request gets a 400. Reject: the request gets a 400. Allow: as Route,
+    but without one, the keyword is ignored and a response header names it. Default: Route."""
     whitespace: Whitespace = "Flexible"
     """Whitespace between JSON tokens. Flexible: at most 42 characters. Compact: none. Unbounded: any, as in
-    vLLM. With placement Scheduler, Flexible is as Unbounded. Default: Flexible."""
+    stock vLLM. With placement Scheduler, Flexible is the same as Unbounded, and Compact needs a backend other
+    than Auto. Default: Flexible."""
     request_options: Annotated[list[RequestOption], Field(max_length=3), AfterValidator(_distinct)] = Field(
         default=list(get_args(RequestOption)), json_schema_extra={"x-kubernetes-list-type": "set"}
     )
-    """What a request may choose for itself in vllm_xargs; one that chooses anything else gets a 400. An empty
-    list: nothing. Default: all three."""
+    """Settings that a request may override in vllm_xargs. A request that overrides another setting gets a
+    400. An empty list allows none. Default: all three."""
     proof: Literal["Always", "Never"] = "Always"
-    """Whether a compiled grammar is checked by random walks before its first answer, for dead ends, slow
-    masks and text that a schema does not allow. Default: Always, which adds some milliseconds per new
-    grammar."""
+    """Whether random walks check each compiled grammar before its first answer for dead ends, slow masks and
+    text that the schema does not allow. This takes some milliseconds per new grammar. Default: Always."""
     compile: Compile = Compile()
     grammars: Annotated[ByName[NamedGrammar], Field(max_length=64)] = Field(default=[])
-    """Grammars that requests use by name. A pod becomes ready once it has compiled and loaded them. Adding,
-    changing or removing one restarts nothing. Default: none."""
+    """Grammars that requests use by name. A pod becomes ready after it has compiled and loaded them. A change
+    of the list restarts no pod. Not supported with placement Scheduler. Default: none."""

@@ -22,7 +22,7 @@ class LogitsProcessor(ApiModel):
     model_config = rules(
         Rule(
             "enforced",
-            "a processor that is enforced runs by default: remove applyByDefault, or set enforced to false",
+            "an enforced processor always runs: remove applyByDefault, or set enforced to false",
             "!has(self.enforced) || !self.enforced || !has(self.applyByDefault) || self.applyByDefault",
         )
     )
@@ -36,15 +36,15 @@ class LogitsProcessor(ApiModel):
             pattern=r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*:[A-Za-z_][A-Za-z0-9_]*$",
         ),
     ]
-    """Class that makes the processor, as "package.module:Class". It must be importable in the engine
-    container, and one that whoever runs the operator allows."""
+    """Class that creates the processor, as "package.module:Class". It must be importable in the engine
+    container, and the installation must allow it (limits.processorFactories)."""
     params: Annotated[dict[str, Any], Field(max_length=32)] = Field(default={})
-    """Keyword arguments for the factory, any JSON up to 32 KiB and 32 levels deep. Default: none."""
+    """Keyword arguments of the factory: JSON of at most 32 KiB and 32 levels. Default: none."""
     apply_by_default: bool = True
-    """Whether the processor also runs for requests that do not choose any. Default: true."""
+    """Whether the processor also runs for requests that select none. Default: true."""
     enforced: bool = False
-    """Whether the processor runs for every request, before what the request chooses: for moderation and
-    watermarks. Default: false, a request may leave it out."""
+    """Whether the processor runs for every request, before those that the request selects, for example for
+    moderation or watermarks. Not allowed with applyByDefault false. Default: false."""
 
 
 def is_too_large(params: Any) -> bool:

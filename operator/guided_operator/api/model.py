@@ -24,9 +24,8 @@ Uri = Annotated[
     text(512, pattern=_URI),
     Field(
         description=(
-            "Location of the weights: hf://ORG/NAME on the Hugging Face hub, pvc://CLAIM/PATH in a "
-            "PersistentVolumeClaim of this namespace, or file:///PATH in the engine's image. A branch, "
-            "tag or commit is written as revision."
+            "Location of the weights: hf://ORG/NAME on the Hugging Face Hub, pvc://CLAIM/PATH in a "
+            "PersistentVolumeClaim of this namespace, or file:///PATH in the engine image."
         )
     ),
 ]
@@ -38,8 +37,8 @@ class ModelSource(ApiModel):
     model_config = rules(
         Rule(
             "revision",
-            "goes with hf:// alone, and must be a branch, a tag or a commit: refs/... and pr/... may be "
-            "anybody's, such as a pull request of a stranger; merge it, and name the branch",
+            "is allowed only with an hf:// URI, and must be a branch, tag or commit: anybody can open a pull "
+            "request, which is what refs/... and pr/... name; merge it, and set the branch",
             "!has(self.revision) || (self.uri.startsWith('hf://') && "
             f"!self.revision.matches({cel_text(_REF)}))",
         )
@@ -47,28 +46,29 @@ class ModelSource(ApiModel):
 
     uri: Uri
     revision: Annotated[str, text(128, pattern=f"^{_NAME}(/{_NAME})*$")] | None = None
-    """Branch, tag or commit on the Hugging Face hub, never refs/... or pr/NUMBER; only a commit cannot change
-    under running replicas. Default: the hub's default branch."""
+    """Branch, tag or commit on the Hugging Face Hub, not refs/... or pr/NUMBER. Allowed only with an hf://
+    URI. Only a commit cannot change while replicas run. Default: the Hub's default branch."""
 
 
 class Model(ModelSource):
     """The model to serve."""
 
     served_name: Annotated[str, text(128, pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/-]*$")] | None = None
-    """Name that clients send as "model". Default: metadata.name, which is unique in the namespace."""
+    """Model name that clients send as "model". Default: metadata.name."""
     auth_secret_key_ref: SecretKey | None = None
-    """Key of a Secret that holds a Hugging Face token. A changed token takes effect when pods restart. Only
-    with a hf:// URI of the model, the draft model or an adapter. Default: none."""
+    """Key of a Secret that holds a Hugging Face token. Allowed only if the model, the draft model or an
+    adapter has an hf:// URI. Pods read a changed token when they restart. Default: none."""
     trust_remote_code: bool = False
-    """Whether to run Python code that comes with the model. Default: false, because that code has all rights
-    of the engine."""
+    """Whether to run Python code from the model's repository, with all rights of the engine. Default:
+    false."""
 
 
 class Adapter(ApiModel):
     """A LoRA adapter, loaded when the engine starts."""
 
     name: Annotated[str, text(128, pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/-]*$")]
-    """Name that clients send as "model" to use the adapter. Unique in the list."""
+    """Name that clients send as "model" to use the adapter. Unique in the list, and not the model's served
+    name."""
     uri: Uri
 
 
@@ -76,9 +76,9 @@ class Lora(ApiModel):
     """LoRA adapters of the model."""
 
     adapters: Annotated[ByName[Adapter], Field(min_length=1, max_length=256)]
-    """LoRA adapters; clients see each as a model of its own. All are loaded when the engine starts. From the
-    hub (hf://) an adapter is its repository's default branch: to pin one, serve it from a claim. One of a
-    rank above 16 needs --max-lora-rank in engine.args."""
+    """LoRA adapters, all loaded when the engine starts. Clients use each as a model of its own. An adapter
+    from the Hub (hf://) is the default branch of its repository: to pin a version, serve it from a
+    PersistentVolumeClaim. A rank above 16 needs --max-lora-rank in engine.args."""
 
 
 def is_uri(text: str) -> bool:

@@ -13,9 +13,9 @@ class NetworkPeer(ApiModel):
     """Pods that may connect."""
 
     namespace_labels: Labels = Field(default={})
-    """Labels of the pods' namespace. Default: none, which means this namespace."""
+    """Labels of the pods' namespace. Default: none, which selects this namespace."""
     pod_labels: Labels = Field(default={})
-    """Labels of the pods. Default: none, which means all pods of the namespace."""
+    """Labels of the pods. Default: none, which selects all pods of the namespace."""
 
 
 class NetworkPolicy(ApiModel):

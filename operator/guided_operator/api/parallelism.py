@@ -15,14 +15,14 @@ class Parallelism(ApiModel):
     model_config = rules(  # where the whole object is a default, its own are not in it yet
         Rule(
             "data",
-            f"data times (1 + tensor times pipeline) must not exceed {SLOTS}, the size of a pod's "
-            "heartbeat table",
+            f"data * (1 + tensor * pipeline) must not exceed {SLOTS}, the number of processes that a pod can "
+            "watch",
             "!has(self.tensor) || !has(self.pipeline) || !has(self.data)"
             f" || self.data * (1 + self.tensor * self.pipeline) <= {SLOTS}",
         ),
         Rule(
             "nodes",
-            "tensor times pipeline must be a multiple of nodes, so that each node has as many ranks",
+            "tensor * pipeline must be a multiple of nodes, so that all nodes have the same number of ranks",
             "!has(self.tensor) || !has(self.pipeline) || !has(self.nodes)"
             " || (self.tensor * self.pipeline) % self.nodes == 0",
         ),
@@ -34,16 +34,19 @@ class Parallelism(ApiModel):
     )
 
     tensor: Annotated[int, Field(ge=1, le=128)] = 1
-    """Tensor parallel size: ranks that share each layer. Default: 1. A pod gets tensor times pipeline times
-    data GPUs, divided by nodes."""
+    """Tensor parallel size: number of ranks that share each layer. Default: 1. A pod gets tensor * pipeline *
+    data / nodes GPUs."""
     pipeline: Annotated[int, Field(ge=1, le=128)] = 1
-    """Pipeline parallel size: stages that the layers are divided into; the last stage samples. Default: 1."""
+    """Pipeline parallel size: number of stages that the layers are divided into. The last stage samples.
+    Default: 1."""
     data: Annotated[int, Field(ge=1, le=64)] = 1
-    """Data parallel size: engines in a pod, each with all layers, that requests are distributed over. vLLM
-    starts as many API servers, as `vllm serve` does. Default: 1."""
+    """Data parallel size: number of engines in a pod, each with all layers. vLLM distributes requests over
+    them, and starts as many API servers. Must be 1 if nodes is above 1. data * (1 + tensor * pipeline) must
+    not exceed 129. Default: 1."""
     nodes: Annotated[int, Field(ge=1, le=64)] = 1
-    """Pods, each on its own node, that the ranks of one replica are spread over. Default: 1. With more, a
-    LeaderWorkerSet is created instead of a Deployment, and its API must be installed."""
+    """Number of nodes per replica. Each runs one pod with an equal share of the ranks. Default: 1. Above 1,
+    the operator creates a LeaderWorkerSet instead of a Deployment, and the LeaderWorkerSet API must be
+    installed. Cannot change from 1 to more, or back."""
 
     @property
     def ranks(self) -> int:

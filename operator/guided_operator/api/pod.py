@@ -77,21 +77,21 @@ class Pod(ApiModel):
     """Metadata, scheduling and volumes of the pods, in a pod's own words: kubectl explain pod.spec."""
 
     labels: _Labels = Field(default={})
-    """Further labels of the pods and of their Deployment or LeaderWorkerSet. Labels of guidedmodel.io,
-    kubernetes.io and k8s.io are refused: the operator and the cluster set them. Default: none."""
+    """Additional labels of the pods and of their Deployment or LeaderWorkerSet. Labels of guidedmodel.io,
+    kubernetes.io and k8s.io are refused, because the operator and the cluster set them. Default: none."""
     annotations: _Annotations = Field(default={})
     """Annotations of the pods. Annotations of guidedmodel.io, kubernetes.io and k8s.io are refused, except
-    cluster-autoscaler.kubernetes.io. Default: none but
-    cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes, with the pods' own folders."""
+    cluster-autoscaler.kubernetes.io. Default: only
+    cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes, with the operator's emptyDir volumes."""
     node_selector: _Labels = Field(default={})
     """Labels that a node must have. Default: none, any node."""
     tolerations: Parts = Field(default=[])
-    """As in a pod: kubectl explain pod.spec.tolerations. Default: none."""
+    """Same as pod.spec.tolerations. Default: none."""
     affinity: Part | None = None
-    """As in a pod: kubectl explain pod.spec.affinity. Default: none."""
+    """Same as pod.spec.affinity. Default: none."""
     topology_spread_constraints: Parts = Field(default=[])
-    """As in a pod: kubectl explain pod.spec.topologySpreadConstraints. Of an item without labelSelector, it
-    is this model's pods of one revision. Default: none."""
+    """Same as pod.spec.topologySpreadConstraints. An item without labelSelector selects this model's pods of
+    one revision. Default: none."""
     priority_class_name: _OBJECT_NAME | None = None
     """PriorityClass of the pods. Default: the cluster's default."""
     scheduler_name: _OBJECT_NAME | None = None
@@ -99,19 +99,19 @@ class Pod(ApiModel):
     runtime_class_name: _OBJECT_NAME | None = None
     """RuntimeClass of the pods, for GPU drivers that need one. Default: none."""
     service_account_name: _OBJECT_NAME | None = None
-    """ServiceAccount of the pods, for admission policies and image pull secrets that depend on it. Its token
-    is not mounted. Default: a ServiceAccount of this model, without permissions."""
+    """ServiceAccount of the pods, for admission policies and image pull secrets. Its token is not mounted.
+    Default: a ServiceAccount of this model, without permissions."""
     image_pull_secrets: Annotated[ByName[SecretName], Field(max_length=16)] = Field(default=[])
     """Secrets for pulling images. Default: those of the ServiceAccount."""
     run_as_user: _USER | None = None
-    """Numeric user and group ID of the pod's processes, never 0. Default: 10001; unset where the operator
-    leaves it to the platform, as on OpenShift."""
+    """User and group ID of the pod's processes, never 0. Default: 10001, or unset if the operator leaves it
+    to the platform, as on OpenShift."""
     fs_group: _USER | None = None
-    """Group that owns the pod's volumes, where their kind supports it. Set it for a claim that the pod's user
-    cannot read otherwise. Default: none, the ownership of volumes is not changed."""
+    """Group that owns the pod's volumes, if the volume type supports it. Set it if the pod's user cannot read
+    a PersistentVolumeClaim. Default: none, ownership is not changed."""
     volumes: NamedParts = Field(default=[])
-    """As in a pod: kubectl explain pod.spec.volumes. Each is mounted in the engine at /mnt/NAME. Only
-    persistentVolumeClaim, configMap, secret and emptyDir. Default: none."""
+    """Same as pod.spec.volumes, of types persistentVolumeClaim, configMap, secret and emptyDir. Each is
+    mounted in the engine container at /mnt/NAME. Default: none."""
     resource_claims: NamedParts = Field(default=[])
-    """As in a pod: kubectl explain pod.spec.resourceClaims. The engine gets them beside its accelerators:
-    network devices, or a channel between nodes. Default: none."""
+    """Same as pod.spec.resourceClaims. The engine container gets them in addition to its accelerators, for
+    example network devices. Default: none."""

@@ -14,16 +14,16 @@ class Resources(ApiModel):
     """Compute resources of a container, as in a pod."""
 
     requests: Amounts = Field(default={})
-    """Amounts that the scheduler reserves. Default: the container's."""
+    """Amounts that the scheduler reserves. Default: depends on the container."""
     limits: Amounts = Field(default={})
-    """Amounts that the container may not exceed. Default: the container's, if any."""
+    """Amounts that the container may not exceed. Default: depends on the container."""
 
 
 class Sidecar(ApiModel):
     """The sidecar container: grammar workers, telemetry and health."""
 
     resources: Resources = Resources()
-    """Resources of the sidecar container. Default, of each that has no value here: requests of 100m CPU and
+    """Resources of the sidecar container. Default for each value that is not set: requests of 100m CPU and
     512Mi memory, and a memory limit of 4Gi."""
 
 
@@ -38,27 +38,26 @@ class HubStorage(ApiModel):
     """Where downloads from the Hugging Face hub are kept."""
 
     persistent_volume_claim: Claim | None = None
-    """PersistentVolumeClaim that keeps downloads. It must be ReadWriteMany if replicas run on several nodes,
-    and writable by the pod's user or pod.fsGroup. Default: none, each pod downloads to its node's storage."""
+    """PersistentVolumeClaim for downloads. It must be ReadWriteMany if replicas run on several nodes, and
+    writable by the pod's user or pod.fsGroup. Default: none, each pod downloads to its node's storage."""
 
 
 class CacheStorage(ApiModel):
     """Where compiled kernels and other results of the engine's start are kept."""
 
     persistent_volume_claim: Claim | None = None
-    """PersistentVolumeClaim that keeps the caches of vLLM, torch.compile, Triton, FlashInfer and CUDA. What
-    it holds is run as code: let nobody else write to it, and only nodes share it that are alike. It must be
-    ReadWriteMany if replicas run on several nodes, and writable by the pod's user or pod.fsGroup. Default:
-    none, each pod compiles anew."""
+    """PersistentVolumeClaim for the caches of vLLM, torch.compile, Triton, FlashInfer and CUDA. The engine
+    runs its contents as code: nobody else may write to it, and all nodes that use it must be alike. Access
+    mode and owner as for storage.hub. Default: none, each pod compiles again."""
 
 
 class Storage(ApiModel):
     """Storage that a pod writes to. Its root file system is read-only."""
 
     hub: HubStorage = HubStorage()
-    """Downloads from the Hugging Face hub. Default: the node's storage."""
+    """Downloads from the Hugging Face Hub."""
     cache: CacheStorage = CacheStorage()
-    """Compiled kernels. Default: they go with the pod."""
+    """Compiled kernels."""
     shared_memory: Annotated[Bytes, between("64Mi", "1Ti", amount)] | None = None
-    """Size of /dev/shm, where ranks exchange data, 64Mi to 1Ti; what is used counts as memory of the engine.
-    Default: 1Gi plus 512Mi per rank, enough for vLLM's queues and NCCL's buffers."""
+    """Size of /dev/shm, which ranks use to exchange data, 64Mi to 1Ti. Used space counts as memory of the
+    engine container. Default: 1Gi plus 512Mi per rank."""

@@ -25,7 +25,7 @@ class Rollout(ApiModel):
     model_config = rules(
         Rule(
             "maxUnavailable",
-            "must not be 0 if maxSurge is 0: no pod could ever be replaced",
+            "must not be 0 if maxSurge is 0, because no pod could be replaced",
             "!has(self.maxUnavailable) || (self.maxUnavailable != 0 && self.maxUnavailable != '0%') || "
             "(has(self.maxSurge) && self.maxSurge != 0 && self.maxSurge != '0%')",
         )
@@ -33,32 +33,33 @@ class Rollout(ApiModel):
 
     max_surge: Pods = 0
     """Maximum number of pods above replicas during a rollout: a number, or a percentage of replicas, rounded
-    up. Default: 0, because each extra pod needs extra GPUs."""
+    up. Default: 0, because an extra pod needs extra GPUs."""
     max_unavailable: Pods = 1
-    """Maximum number of pods that may be not ready during a rollout: a number, or a percentage of replicas,
-    rounded down. Default: 1, so that a rollout needs no spare GPUs. With replicas 1 no pod serves meanwhile,
-    unless maxSurge is 1 and this 0."""
+    """Maximum number of pods that are not ready during a rollout: a number, or a percentage of replicas,
+    rounded down. Must not be 0 if maxSurge is 0. Default: 1, because a rollout then needs no spare GPUs. With
+    replicas 1 no pod serves during the rollout, unless maxSurge is 1 and maxUnavailable 0."""
     progress_deadline: Annotated[Duration, between("10s", "168h")] | None = None
     """Time without progress after which Progressing becomes False, probes.startupTimeout to 168h. Default:
     probes.startupTimeout plus 20 minutes, for pulling a large image."""
     paused: bool = False
-    """Whether changes of the spec leave the pods as they are for now. Scaling still works. Default: false."""
+    """Whether the operator holds changes of the spec back from the pods. Scaling still works. Default:
+    false."""
     restart_token: Annotated[str, text(64)] | None = None
-    """Any text; changing it replaces all pods, as `kubectl rollout restart` does. Setting an earlier token
-    again brings back its pods. Default: none."""
+    """Any text. A new value replaces all pods, as `kubectl rollout restart` does; an earlier value restores
+    the pods of that time. Default: none."""
     rollback_to: Annotated[str, text(63, pattern=_REVISION)] | None = None
-    """Revision to run, as shown by status.revision; other changes that concern pods have no effect meanwhile.
-    The last five are kept, as ControllerRevisions. Default: none, the pods follow the spec."""
+    """Revision to run, as shown by status.revision. While it is set, other changes do not reach the pods. The
+    last five revisions are kept, as ControllerRevisions. Default: none, the pods follow the spec."""
 
 
 class Probes(ApiModel):
     """Deadlines of health checks."""
 
     startup_timeout: Annotated[Duration, between("10s", "24h")] = "30m"
-    """Time that the engine has to load its model, 10s to 24h; then the container is restarted. Over several
-    nodes it must cover how much later another node's pod starts. Default: 30m."""
+    """Time for the engine to load its model, 10s to 24h, after which the container is restarted. With several
+    nodes it includes the wait for the pods of other nodes. Default: 30m."""
     stall_timeout: Annotated[Duration, between("5s", "1h")] = "2m"
-    """An engine that has requests but completes no step for this long, 5s to 1h, is restarted. Default:
+    """Time, 5s to 1h, after which an engine that has requests but completes no step is restarted. Default:
     2m."""
 
 
@@ -66,8 +67,8 @@ class Drain(ApiModel):
     """How a pod stops."""
 
     timeout: Annotated[Duration, between("0s", "1h")] = "5m"
-    """How long in-flight requests may run after the pod was told to stop, 0s to 1h. A pod without requests
-    stops within seconds. Default: 5m."""
+    """How long in-flight requests may run after the pod got its termination signal, 0s to 1h. A pod without
+    requests stops within seconds. Default: 5m."""
 
 
 def surge(rollout: Rollout, replicas: int) -> int:

@@ -32,12 +32,12 @@ class GuidedModelSpec(ApiModel):
     model_config = rules(
         Rule(
             "parallelism.nodes",
-            "cannot be changed from 1 to more, or back: create a new GuidedModel instead",
+            "cannot change from 1 to more, or back: create a new GuidedModel instead",
             f"{_NODES.format('self')} == {_NODES.format('oldSelf')}",
         ),
         Rule(
             "model.authSecretKeyRef",
-            "may be set only if the model, the draft model or an adapter comes from the Hugging Face hub (hf://)",
+            "is allowed only if the model, the draft model or an adapter has an hf:// URI",
             "!has(self.model.authSecretKeyRef) || self.model.uri.startsWith('hf://') || "
             "(has(self.speculative) && has(self.speculative.draftModel) && "
             "self.speculative.draftModel.uri.startsWith('hf://')) || "
@@ -45,7 +45,7 @@ class GuidedModelSpec(ApiModel):
         ),
         Rule(
             "logitsProcessors",
-            "each name must be there once",
+            "names must be unique",
             "!has(self.logitsProcessors) || "
             "self.logitsProcessors.all(a, self.logitsProcessors.exists_one(b, b.name == a.name))",
         ),
@@ -58,25 +58,25 @@ class GuidedModelSpec(ApiModel):
     logits_processors: Annotated[list[LogitsProcessor], Field(max_length=MOST_PROCESSORS)] = Field(
         default=[], json_schema_extra={"x-kubernetes-list-type": "atomic"}
     )
-    """Stateful logits processors, applied in this order. The list is atomic: who applies it owns all of it,
-    because items merged by name would have no certain order. Default: none."""
+    """Stateful logits processors, in the order in which they run. The list is atomic: server-side apply gives
+    all of it one owner. Default: none."""
     speculative: Speculative | None = None
     """Speculative decoding. Default: off."""
     lora: Lora | None = None
     """LoRA adapters. Default: none."""
     replicas: Annotated[int, Field(ge=0, le=10_000)] = 1
-    """Number of replicas: pods, or groups of parallelism.nodes pods. Default: 1. Leave it out of what you
-    apply where a HorizontalPodAutoscaler or KEDA sets it."""
+    """Number of replicas: pods, or groups of parallelism.nodes pods. Default: 1. Leave it out of the manifest
+    if a HorizontalPodAutoscaler or KEDA sets it."""
     network_policy: NetworkPolicy | None = None
-    """Who may connect to the pods. Default: none, the cluster's own policies apply."""
+    """Who may connect to the pods. Default: none, only other policies of the cluster apply."""
     resources: Resources = Resources()
-    """CPU, memory and ephemeral-storage (downloads and caches without a claim) of the engine container.
-    Default, of each that has no value here: requests of 1 CPU for each rank and 2 for each engine of a pod,
-    and of 4Gi of memory for each rank and 4Gi more. Accelerators are set by engine.accelerator."""
+    """CPU, memory and ephemeral-storage of the engine container. ephemeral-storage holds downloads and caches
+    that have no PersistentVolumeClaim. Default for each value that is not set: requests of 1 CPU per rank and
+    2 per engine, and of 4Gi of memory per rank and 4Gi more. Set devices in engine.accelerator."""
     rollout: Rollout = Rollout()
     probes: Probes = Probes()
     telemetry: Telemetry | None = None
-    """Where traces and metrics go. Default: none, no traces and no PodMonitor."""
+    """Destination of traces and metrics. Default: none."""
     drain: Drain = Drain()
     sidecar: Sidecar = Sidecar()
     storage: Storage = Storage()
@@ -114,13 +114,13 @@ class GuidedModel(ApiModel):
     model_config = rules(
         Rule(
             "",
-            f"metadata.name must have at most {NAME_LENGTH} characters, because names of pods are derived "
-            "from it: lower-case letters, digits and dashes, the first a letter, because a Service gets it",
+            f"metadata.name must have at most {NAME_LENGTH} characters, lower-case letters, digits and "
+            "dashes, and begin with a letter, because Services and pods are named after it",
             f"self.metadata.name.size() <= {NAME_LENGTH} && self.metadata.name.matches({cel_text(_NAME)})",
         ),
         Rule(
             "spec.lora.adapters",
-            "an adapter must not have the name of the model itself",
+            "an adapter must not have the served name of the model",
             "!has(self.spec.lora) || !self.spec.lora.adapters.exists(a, a.name == "
             "(has(self.spec.model.servedName) ? self.spec.model.servedName : self.metadata.name))",
         ),

@@ -25,7 +25,7 @@ class Speculative(ApiModel):
     model_config = rules(
         Rule(
             "maxTokens",
-            "is allowed with numTokens Auto alone",
+            "is allowed only with numTokens Auto",
             "type(self.numTokens) == string || !has(self.maxTokens)",
         ),
         Rule(
@@ -41,32 +41,32 @@ class Speculative(ApiModel):
     )
 
     method: Literal["NGram", "DraftModel", "Eagle3", "MTP", "DSpark", "DFlash"]
-    """How draft tokens are proposed. NGram: by repetitions of 2 to 5 tokens in prompt and output. DraftModel:
-    by a smaller model. Eagle3, DSpark, DFlash: by a head, given as draftModel (DSpark without one: the
-    model's own). MTP: by the model's own prediction layers."""
+    """How draft tokens are proposed. NGram: from repeated n-grams of 2 to 5 tokens in prompt and output.
+    DraftModel: by a smaller model. Eagle3, DSpark, DFlash: by a head, set as draftModel (DSpark without one:
+    the model's own). MTP: by the model's own multi-token prediction layers."""
     num_tokens: NumTokens
-    """Number of draft tokens per step, or Auto: 0, 1 or maxTokens, which the engine measures for each batch
-    size. Auto is not allowed with parallelism.data above 1, disableAbove and verification Adaptive. 3 to 5 is
-    usual."""
+    """Number of draft tokens per step, usually 3 to 5. Auto: the engine measures for each batch size whether
+    0, 1 or maxTokens is fastest. Auto is not allowed with parallelism.data above 1, disableAbove or
+    verification Adaptive."""
     max_tokens: Annotated[int, Field(ge=1, le=_MOST_TOKENS)] | None = None
-    """Most draft tokens per step with numTokens Auto, and allowed with it alone. Default: 3."""
+    """Maximum number of draft tokens per step with numTokens Auto. Allowed only with Auto. Default: 3."""
     draft_model: ModelSource | None = None
-    """The draft model, which has the same tokenizer, or the head. Required for DraftModel, Eagle3 and DFlash,
-    not allowed for NGram and MTP. Default: none."""
+    """The draft model, which must have the same tokenizer as the model, or the head. Required for DraftModel,
+    Eagle3 and DFlash; not allowed for NGram and MTP. Default: none."""
     draft_sampling: Literal["Greedy", "Probabilistic"] = "Greedy"
-    """Which token a draft model or head proposes. Greedy: the likeliest. Probabilistic: one drawn from its
-    distribution, which takes memory and is accepted more often at high temperatures. Not allowed with NGram.
-    Default: Greedy."""
+    """How a draft model or head chooses tokens. Greedy: the most likely token. Probabilistic: a token sampled
+    from its distribution, which takes memory and is accepted more often at high temperatures. Not allowed
+    with NGram. Default: Greedy."""
     verification: Literal["Fixed", "Block", "Adaptive"] = "Fixed"
-    """How draft tokens are verified; none changes what is generated. Fixed: each by itself. Block: all of a
-    sequence's together. Adaptive: only as many as are likely to be accepted. Default: Fixed."""
+    """How draft tokens are verified; the output is the same. Fixed: each token separately. Block: all tokens
+    of a sequence together. Adaptive: only tokens that are likely to be accepted. Default: Fixed."""
     async_scheduling: Literal["Auto", "On", "Off"] = "Auto"
-    """Whether vLLM schedules the next step while the last one runs. Quote "On" and "Off" in YAML. Default:
-    Auto, on where vLLM supports it, and off on a CPU."""
+    """Whether vLLM schedules the next step while the current one runs. Quote "On" and "Off" in YAML. Default:
+    Auto, on where vLLM supports it, off on a CPU."""
     disable_above: Annotated[int, Field(ge=1, le=65_536)] | None = None
-    """Batch size, in sequences, above which no draft tokens are verified, since a full batch keeps the device
-    busy. Not allowed with parallelism.data above 1, and with NGram on a GPU on Model Runner V1. Default:
-    none, always verify."""
+    """Batch size, in sequences, above which no draft tokens are verified, because a full batch keeps the
+    device busy. Not allowed with parallelism.data above 1, or with NGram on a GPU with Model Runner V1.
+    Default: none."""
 
     @property
     def by_load(self) -> bool:

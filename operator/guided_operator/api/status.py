@@ -71,66 +71,65 @@ class TokensNow(ReportedModel):
     """How many draft tokens are proposed at present."""
 
     min: Count
-    """The fewest, over the pods."""
+    """Minimum over the pods."""
     max: Count
-    """The most, over the pods."""
+    """Maximum over the pods."""
 
 
 class Speculation(ReportedModel):
     """Speculative decoding in the pods of the current revision."""
 
     method: Annotated[str, text(16, least=0), _cut(16)] | None = None
-    """The method as vLLM resolved it, in vLLM's words: NGram is ngram_gpu on GPUs and ngram on a CPU. Absent
-    if not known."""
+    """Method in vLLM's terms: NGram is ngram_gpu on GPUs and ngram on a CPU. Absent if unknown."""
     num_tokens: TokensNow | None = None
-    """Number of draft tokens per sequence, which may follow the load: what the engines' last steps asked for,
-    with numTokens Auto what was last chosen, whatever is being tried; absent before the first step."""
+    """Number of draft tokens per sequence in the last steps of the engines; with numTokens Auto the last
+    choice. Absent before the first step."""
     is_async: bool | None = Field(default=None, alias="async")
-    """Whether vLLM schedules asynchronously; absent if not known."""
+    """Whether vLLM schedules asynchronously. Absent if unknown."""
     fallback: Annotated[str, text(128, least=0), _cut(128)] = ""
-    """Why speculative decoding does less than the spec asks for; empty if it does not."""
+    """Why speculative decoding does less than the spec asks for. Empty if it does not."""
 
 
 class Ranks(ReportedModel):
-    """The ranks of those pods of the current revision whose sidecars have reported."""
+    """Ranks of the pods of the current revision whose sidecars have reported."""
 
     total: Count = 0
-    """Number of ranks that there should be."""
+    """Expected number of ranks."""
     missing: Count = 0
     """Number of ranks that are not connected to the sidecar."""
     desynced: Count = 0
-    """Number of ranks that disagreed with the others."""
+    """Number of ranks that differed from other ranks."""
 
 
 class Grammars(ReportedModel):
-    """The named grammars, each as in the pod where its state is worst."""
+    """Named grammars, each in its worst state over the pods."""
 
     ready: Count = 0
     """Number of grammars whose current text is in use."""
     pending: Count = 0
     """Number of grammars that are not compiled and loaded yet."""
     stale: Count = 0
-    """Number of grammars of which an older text is in use, because the current one was refused or is still
-    being compiled."""
+    """Number of grammars with an older text in use, because the current one was refused or is being
+    compiled."""
     failed: Count = 0
-    """Number of grammars whose text was refused, and that have no older one."""
+    """Number of grammars whose text was refused and that have no older one in use."""
 
 
 class Processors(ReportedModel):
     """The logits processors, over the pods of the current revision whose sidecars have reported."""
 
     loaded: Count = 0
-    """Number of processors whose factory all ranks have made."""
+    """Number of processors that all ranks have loaded."""
     pending: Count = 0
-    """Number of the others."""
+    """Number of processors that are not loaded yet."""
 
 
 class GuidedModelStatus(ReportedModel):
     """Observed state of a GuidedModel."""
 
     observed_generation: Annotated[int, Field(ge=-1)] = -1
-    """Generation of the spec that the operator last acted on. -1 until the operator has seen the resource, so
-    that tools that wait do not take it for finished."""
+    """Generation of the spec that the operator last acted on. -1 before the operator has seen the
+    resource."""
     replicas: Count = 0
     """Number of pods that exist."""
     ready_replicas: Count = 0
@@ -148,9 +147,9 @@ class GuidedModelStatus(ReportedModel):
         default=[],
         json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
     )
-    """Conditions: Ready, Available, Progressing, Compatible, GuidedDecoding and AuxiliaryResourcesReady,
-    which is False while a PodDisruptionBudget or PodMonitor is refused or its API is missing, and is no part
-    of the others."""
+    """Conditions: Ready, Available, Progressing, Compatible, GuidedDecoding and AuxiliaryResourcesReady. The
+    last is False if a PodDisruptionBudget or PodMonitor is refused or its API is missing; it does not affect
+    the others."""
     resolved: Resolved = Resolved()
     speculation: Speculation | None = None
     """Speculative decoding; absent if it is off."""
@@ -158,4 +157,4 @@ class GuidedModelStatus(ReportedModel):
     logits_processors: Processors = Processors()
     """The logits processors."""
     ranks: Ranks = Ranks()
-    """The ranks of the pods of the current revision whose sidecars have reported."""
+    """Ranks of the pods of the current revision whose sidecars have reported."""

@@ -24,9 +24,9 @@ class Metrics(ApiModel):
     """A PodMonitor for the pods. The Prometheus operator's API must be installed."""
 
     interval: Annotated[Duration, between("1s", "1h")] = "30s"
-    """Time between two scrapes, 1s to 1h. Default: 30s."""
+    """Scrape interval, 1s to 1h. Default: 30s."""
     labels: Annotated[dict[str, LabelValue], Field(max_length=16)] = Field(default={})
-    """Labels of the PodMonitor, which your Prometheus selects it by. Default: none."""
+    """Labels of the PodMonitor, for the selector of your Prometheus. Default: none."""
 
 
 class Telemetry(ApiModel):
@@ -34,10 +34,10 @@ class Telemetry(ApiModel):
 
     endpoint: Annotated[str, text(512, pattern=_ENDPOINT)] | None = None
     """Base URL of the OpenTelemetry collector that receives the traces, such as
-    http://collector.observability:4318. Protocol, headers and certificates are variables of OpenTelemetry's
-    SDK in engine.env. Default: none, no traces."""
+    http://collector.observability:4318. Protocol, headers and certificates are OTEL_* variables in
+    engine.env. Default: none, no traces."""
     sampling: Annotated[str, text(6, pattern=r"^(0(\.[0-9]{1,4})?|1(\.0{1,4})?)$")] = "1"
-    """Fraction of requests that are traced, from "0" to "1", where the caller has not decided by a
-    traceparent header. Faults in the pod itself are always traced. Default: "1"."""
+    """Fraction of requests that are traced, from "0" to "1", unless the caller decides by a traceparent
+    header. Faults of the pod itself are always traced. Default: "1"."""
     metrics: Metrics | None = None
-    """PodMonitor for the pods' metrics; {} creates one with all defaults. Default: none."""
+    """PodMonitor for the metrics of the pods; {} creates one with all defaults. Default: none."""

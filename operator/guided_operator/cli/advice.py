@@ -31,12 +31,11 @@ REASONS: Final[Mapping[str, str | None]] = {
     "PodsNotReady": f"see what the pods are waiting for: {_DESCRIBE}; {_LOGS}",
     "ProgressDeadlineExceeded": f"see why new pods do not become ready: {_LOGS}; applying the "
     f"previous spec again keeps the pods that still serve",
-    "NameConflict": "rename this GuidedModel, or delete the object in the message, which belongs "
-    "to someone else",
+    "NameConflict": "rename this GuidedModel, or delete the object in the message, which has another owner",
     "APIMissing": "install the API in the message; the operator detects it",
-    "Forbidden": "grant the operator's ServiceAccount the permission, or raise the quota, in the message",
-    "ApplyRefused": "change the policy or quota in the message, or the spec",
-    "PodsRefused": "raise the quota, or change the policy, in the message",
+    "Forbidden": "grant the permission in the message to the operator's ServiceAccount, or raise the quota",
+    "ApplyRefused": "change the policy or quota that the message names, or the spec",
+    "PodsRefused": "raise the quota, or change the policy, that the message names",
     "Unschedulable": "add nodes or free resources, or request less in spec.resources and spec.parallelism",
     "ImagePullFailed": "correct engine.image or pod.imagePullSecrets; the kubelet retries",
     "CreateContainerConfigError": "create the Secret or ConfigMap in the message; the kubelet retries",
@@ -60,8 +59,8 @@ REASONS: Final[Mapping[str, str | None]] = {
     "NoReadyPods": f"see what the pods are waiting for: {_DESCRIBE}; {_LOGS}",
     # GuidedDecoding
     "Active": None,
-    "LibrariesUnmeasured": "JSON schemas that only this library supports are refused; to serve "
-    "them, use an image with the measured version in the message, or set guidedDecoding.backend "
+    "LibrariesUnmeasured": "JSON schemas that only this library enforces are refused; to serve "
+    "them, use an image with the tested version in the message, or set guidedDecoding.backend "
     "to the library",
     "SchedulerPlacement": None,
     "Pending": "wait: kubectl wait --for=condition=GuidedDecoding {gm} --timeout=20m",
@@ -74,13 +73,13 @@ REASONS: Final[Mapping[str, str | None]] = {
     "kubectl logs {pods} -c engine --tail=50",
     NotReadyReason.DRAINING: "wait: the pod is stopping and finishes its in-flight requests",
     NotReadyReason.GRAMMARS_PENDING: "correct the ConfigMap or grammar in the message; running "
-    "pods pick up the change",
+    "pods load the change",
     NotReadyReason.PROBE_PENDING: "wait: the guided probe has not passed yet",
     NotReadyReason.PROBE_FAILED: f"see what the engine answered: {_LOGS}; the probe is repeated",
     NotReadyReason.ENGINE_STALLED: "see the engine's log: kubectl logs {pods} -c engine "
     "--tail=50; the engine is restarted after probes.stallTimeout",
-    NotReadyReason.SERVICE_EXHAUSTED: "see the last failure in the message, and the sidecar's log for what "
-    "kills workers between compiles; another is made every 30 seconds",
+    NotReadyReason.SERVICE_EXHAUSTED: "find what kills grammar workers: the last failure in the message, and "
+    "the sidecar's log; a new worker starts every 30 seconds",
     NotReadyReason.NOT_READY: "see the sidecar's log: kubectl logs {pods} -c sidecar --tail=50",
     "Desync": "report it with the output of: kubectl logs {pods} --all-containers; "
     "delete the pod to start over",
@@ -91,7 +90,7 @@ REASONS: Final[Mapping[str, str | None]] = {
 }
 
 _UNSEEN: Final = (
-    "no operator has seen it: check that one runs and watches namespace {namespace}: "
+    "no operator has seen it: check that one runs and serves namespace {namespace}: "
     "kubectl get pods -A -l app.kubernetes.io/name=guidedmodel-operator"
 )
 _BEHIND: Final = "the operator has not acted on the last change yet: wait, or check that it runs"

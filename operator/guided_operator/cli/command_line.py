@@ -33,7 +33,7 @@ def _folder(_ctx: click.Context, _option: click.Parameter, values: Sequence[str]
         name, _, folder = value.partition("=")
         found[name] = Path(folder).resolve()
         if not (name and folder and found[name].is_dir()):
-            raise click.BadParameter(f"{value!r} is not NAME=DIR with a folder that is there")
+            raise click.BadParameter(f"{value!r} is not NAME=DIR with an existing folder")
     return found
 
 
@@ -50,7 +50,7 @@ def top() -> None:
 @top.command(context_settings={"ignore_unknown_options": True})
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[NAME]... [OPTION]...")
 def status(arguments: Sequence[str]) -> None:
-    """Show how GuidedModels are in the cluster, and what to do next.
+    """Show the state of GuidedModels in the cluster, and what to do next.
 
     NAME: names of GuidedModels; default: all in the namespace. OPTION: what `kubectl get` takes: -n, -A, -l,
     --context, --kubeconfig. Exit status: 0 all are ready, 1 one is not, 2 they could not be read.

@@ -84,7 +84,7 @@ class Lease:
             The Lease is not held: the process was stopped or starved for longer than it lasts.
         """
         if self._renewed_at is None or not self.is_held():
-            raise NotLeadingError("this replica does not lead")
+            raise NotLeadingError("this replica is not the leader")
         return min(timeout_s, self._renewed_at + DURATION_S - self._clock())
 
     async def acquire(self) -> None:
@@ -104,7 +104,7 @@ class Lease:
                 expires_s = seen_at + DURATION_S - self._clock()
                 await self._sleep(min(_POLL_S, max(expires_s, 0.1)))
         self.waits = False
-        logger.info("this replica leads: %s", self._identity)
+        logger.info("this replica is the leader: %s", self._identity)
 
     async def keep(self) -> None:
         """Renew the Lease for as long as it can be renewed.

@@ -62,8 +62,8 @@ class ArgumentLimits:
         allowed = f"allows {', '.join(self.allow)}" if self.allow else "allows all"
         but = f" but {', '.join(self.deny)}" if self.deny else ""
         return (
-            f"is not allowed by this operator, which {allowed}{but}: remove it, or have whoever runs the "
-            "operator change limits.arguments"
+            f"is not allowed by this operator, which {allowed}{but}: remove it, or ask whoever runs the "
+            "operator to change limits.arguments"
         )
 
 
@@ -87,18 +87,18 @@ def check(gm: GuidedModel) -> Iterator[Problem]:
         elif _is_file_of_code(variable):
             yield Problem(
                 f"spec.engine.env[{index}].value",
-                "of NCCL_NET_PLUGIN must be the name of a library in the image, without a /, and no "
-                "Secret's: NCCL would load a file as code",
+                "of NCCL_NET_PLUGIN must be the name of a library in the image, without a / and not from a "
+                "Secret, because NCCL loads a file as code",
             )
 
 
 def _fault(word: str, *, is_first: bool, speculates: bool) -> str:
     if not word.startswith("-") or is_number(word):
-        return "must be an option: the first word has none that it could be the value of" if is_first else ""
+        return "must be an option (--NAME): the first word cannot be a value" if is_first else ""
     if not _FULL.fullmatch(word):
         return "write the option with its full name, as --NAME or --NAME=VALUE"
     if speculates and option(word) in _ASYNC:
-        return "with speculative set, use speculative.asyncScheduling instead of an argument"
+        return "is set by speculative.asyncScheduling if speculative is set: remove the argument"
     return reserved_options.refusal(word)
 
 

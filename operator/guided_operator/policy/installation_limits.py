@@ -78,15 +78,15 @@ def _model_foreign(limits: Limits, gm: GuidedModel) -> Iterator[Problem]:
         if not _is_model_allowed(limits, _uri(name)):
             yield Problem(
                 f"spec.engine.args[{index}]",
-                f"--{option} names {name!r}, and {told}: name one of those, or leave it out for the model's "
-                "own",
+                f"--{option} names {name!r}, and {told}: use one of those, or remove the argument to use the "
+                "model's own",
             )
     claim = gm.spec.storage.hub.persistent_volume_claim
     if claim is not None and not _is_model_allowed(limits, f"pvc://{claim.claim_name}"):
         yield Problem(
             "spec.storage.hub.persistentVolumeClaim.claimName",
-            f"what this claim holds is served as the hub's, and {told}: leave it out, and each pod downloads "
-            "to its node's storage",
+            f"the contents of this claim are served as the Hub's, and {told}: remove it, and each pod "
+            "downloads to its node's storage",
         )
 
 
@@ -98,8 +98,8 @@ def _way_foreign(limits: Limits, gm: GuidedModel) -> Iterator[Problem]:
         if variable.name in words.WAY_TO_THE_HUB:
             yield Problem(
                 f"spec.engine.env[{index}].name",
-                f"{variable.name} decides who is taken for the hub, and this operator limits what may come "
-                "from there: remove it, or have whoever runs the operator set limits.proxies to Allow",
+                f"{variable.name} can replace the Hub by another server, and this operator limits models: "
+                "remove it, or ask whoever runs the operator to set limits.proxies to Allow",
             )
 
 
@@ -107,13 +107,13 @@ def _code_foreign(limits: Limits, gm: GuidedModel) -> Iterator[Problem]:
     if limits.remote_code == "Refuse" and gm.spec.model.trust_remote_code:
         yield Problem(
             "spec.model.trustRemoteCode",
-            "this operator does not allow code that comes with a model: set model.trustRemoteCode to false",
+            "this operator does not allow code from models: set model.trustRemoteCode to false",
         )
     if limits.remote_code == "Refuse" and gm.spec.storage.cache.persistent_volume_claim is not None:
         yield Problem(
             "spec.storage.cache.persistentVolumeClaim",
-            "what this claim holds is run as code, and this operator allows no code but the images': leave "
-            "it out, and each pod compiles in its own storage",
+            "the engine runs the contents of this claim as code, and this operator allows only code of "
+            "images: remove it, and each pod compiles in its own storage",
         )
 
 
@@ -124,8 +124,8 @@ def _factory_foreign(limits: Limits, gm: GuidedModel) -> Iterator[Problem]:
             yield Problem(
                 f"spec.logitsProcessors[{index}].factory",
                 f"{processor.factory} is code that runs in the engine, and this operator allows only "
-                f"{', '.join(limits.processor_factories)}: use one of those, or have whoever runs the "
-                "operator add it to limits.processorFactories",
+                f"{', '.join(limits.processor_factories)}: use one of those, or ask whoever runs the "
+                "operator to add it to limits.processorFactories",
             )
 
 

@@ -43,29 +43,28 @@ OWNED: Final = {
 }
 # Why it is not allowed, after "is not allowed: ", and what to do.
 FORBIDDEN: Final = {
-    "it loads code by name or path. Remove it; the engine runs the code of its image alone": _names("""
+    "it loads code by name or path, and the engine runs only code of its image. Remove it": _names("""
         additional-config compilation-config hf-config-path io-processor-plugin log-config-file
         logging-config model-class-overrides reasoning-parser-plugin scheduler-cls tool-parser-plugin
         worker-extension-cls
     """),
-    "it reads or writes files, or asks servers, of your choice. Remove it": _names("""
+    "it names files or servers. Remove it": _names("""
         allowed-local-media-path mm-encoder-fp8-scale-path mm-encoder-fp8-scale-save-margin
         mm-encoder-fp8-scale-save-path profiler-config tool-server
     """),
-    "it replaces weights while they are served. Remove it; change model, and the pods follow": _names(
+    "it replaces weights while they are served. Remove it, and change spec.model instead": _names(
         "weight-transfer-config"
     ),
-    "it lets clients choose what only the pod's owner should. Remove it": _names("""
+    "it gives clients rights of the pod's owner. Remove it": _names("""
         enable-mm-embeds enable-prompt-embeds trust-request-chat-template trust-request-mm-kwargs
     """),
-    "it starts another front end, or one at another path, which admission and probes do not see. Remove it; "
-    "for TLS, put a gateway in front": _names("""
+    "it starts another server, or changes paths, which admission and probes do not see. Remove it; for TLS, "
+    "use a gateway": _names("""
         data-parallel-supervisor-port dp-supervisor-probe-failure-threshold dp-supervisor-probe-interval-s
         dp-supervisor-probe-timeout-s enable-ssl-refresh grpc grpc-port help root-path ssl-ca-certs
         ssl-cert-reqs ssl-certfile ssl-ciphers ssl-keyfile tokens-only
     """),
-    "it starts ranks that the pod does not wait for, or puts them on other devices. Remove it; parallelism "
-    "says how many there are": _names("""
+    "it changes the number of ranks, or their devices. Remove it, and set parallelism": _names("""
         device-ids elastic-ep-max-dp-size enable-elastic-ep prefill-context-parallel-size
     """),
 }

@@ -23,8 +23,8 @@ def _one_of(names: str, *, prefix: str = "") -> str:
 OWNED: Final = {
     "set model.authSecretKeyRef": _one_of("HF_TOKEN HF_TOKEN_PATH HUGGING_FACE_HUB_TOKEN"),
     "set engine.apiKeySecretKeyRef": "^VLLM_API_KEY$",
-    "set storage.hub for where downloads are kept, and have whoever runs the operator set pods.hubEndpoint "
-    "for a mirror": (
+    "set storage.hub for the place of downloads; for a mirror, ask whoever runs the operator to set "
+    "pods.hubEndpoint": (
         "^(HF_ENDPOINT|HF_HOME|HF_HUB_OFFLINE|HUGGINGFACE_CO_STAGING|TRANSFORMERS_OFFLINE|"
         "(HF|HUGGINGFACE|TRANSFORMERS)_.*CACHE)$"
     ),
@@ -39,40 +39,39 @@ OWNED: Final = {
 }
 # Why it is not allowed, after "is not allowed: ", and what to do.
 FORBIDDEN: Final = {
-    "it has the loader, Python or a compiler run other code. Remove it; the engine runs the code of its "
-    "image alone": (
+    "it makes the loader, Python or a compiler run other code. Remove it": (
         "^(LD_|DYLD_|PYTHON|BASH|ENV$|IFS$|PS4$|SHELLOPTS$|GLIBC_|GCONV_|MALLOC_|PERL|NODE_|RUST_|CC$|CXX$|"
         "NVCC|CUDAHOSTCXX|OPENSSL_|OMPI_|PMIX_|OPAL_|RAY_|NUMBA_|TRITON_|DG_JIT_|FLASHINFER_|CUDA_INJECTION|"
         "NVTX_INJECTION|TORCH_EXTENSIONS|TORCHINDUCTOR_CACHE|IBV_DRIVERS|RDMAV_DRIVERS)"
     ),
-    "by its name it names code, a file or a folder. Remove it, or call it APP_... if your own code reads "
-    "it": "(^|_)(PATHS?|HOME|DIRS?|DIRECTORY|ROOT|FOLDER|PRELOAD|PLUGINS?|LIB|LIBRARY|LIBRARIES|FILE|INIT)$",
-    "it loads code by name or path, or what may hold code. Remove it; the engine runs the code of its image "
-    "alone": _one_of(
+    "its name is that of code, a file or a folder. Remove it, or rename it to APP_... for your own code": (
+        "(^|_)(PATHS?|HOME|DIRS?|DIRECTORY|ROOT|FOLDER|PRELOAD|PLUGINS?|LIB|LIBRARY|LIBRARIES|FILE|INIT)$"
+    ),
+    "it loads code by name or path, and the engine runs only code of its image. Remove it": _one_of(
         """
         ALLOW_INSECURE_SERIALIZATION CONFIGURE_LOGGING ENABLE_CUDA_COMPATIBILITY FORCE_AOT_LOAD
         LOGGING_STREAM MEDIA_CONNECTOR USE_RUST_BENCH USE_RUST_FRONTEND
         """,
         prefix="VLLM_",
     ),
-    "it is another place that models come from. Remove it; set model.uri": _one_of(
+    "it loads models from elsewhere. Remove it, and set model.uri": _one_of(
         "LORA_RESOLVER_HF_REPO_LIST TEST_FORCE_LOAD_FORMAT USE_MODELSCOPE", prefix="VLLM_"
     ),
-    "it reads or writes files, or asks servers, of your choice. Remove it": _one_of(
+    "it names files or servers. Remove it": _one_of(
         """
         ASSETS_CACHE ASSETS_CACHE_MODEL_CLEAN GPT_OSS_SYSTEM_TOOL_MCP_LABELS MEDIA_CACHE TRACE_FUNCTION
         USAGE_SOURCE USAGE_STATS_SERVER
         """,
         prefix="VLLM_",
     ),
-    "it lets clients choose what only the pod's owner should. Remove it": _one_of(
+    "it gives clients rights of the pod's owner. Remove it": _one_of(
         """
         ALLOW_RUNTIME_LORA_UPDATING DISABLE_REQUEST_ID_RANDOMIZATION SERVER_DEV_MODE
         SKIP_MODEL_NAME_VALIDATION
         """,
         prefix="VLLM_",
     ),
-    "it starts ranks that the pod does not wait for. Remove it; parallelism says how many there are": (
+    "it changes the number of ranks. Remove it, and set parallelism": (
         "^VLLM_(DP_(MASTER|RANK|SIZE).*|ELASTIC_EP_.*|RAY_.*|USE_RAY_.*|KEEP_ALIVE_ON_ENGINE_DEATH)$"
     ),
 }

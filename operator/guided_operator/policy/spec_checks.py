@@ -24,8 +24,8 @@ _ACCELERATORS: Final = re.compile(
     r"google\.com/tpu|aws\.amazon\.com/neuron.*|huawei\.com/.+|.+/gpu)"
 )
 _ELSEWHERE: Final = (
-    "accelerators are set by engine.accelerator alone: remove them here, and write there what each rank "
-    "gets, such as {resource: amd.com/gpu, perRank: 1}"
+    "accelerators are set in engine.accelerator: remove them here, and set there what each rank gets, such "
+    "as {resource: amd.com/gpu, perRank: 1}"
 )
 # Labels and annotations that decide what a pod may do, and which pods are this model's.
 _RESERVED: Final = ("guidedmodel.io", "kubernetes.io", "k8s.io")
@@ -68,7 +68,7 @@ def _runner_unclear(gm: GuidedModel) -> Iterator[Problem]:
     """Find a choice of model runner that the table cannot read, of which vLLM takes whole numbers alone."""
     for index, variable in enumerate(gm.spec.engine.env):
         if variable.name == RUNNER and variable.value not in {"0", "1"}:
-            message = f'{RUNNER} must have the value "0" or "1": what goes with what depends on it'
+            message = f'{RUNNER} must be "0" or "1", because supported combinations depend on it'
             yield Problem(f"spec.engine.env[{index}]", message)
 
 
@@ -78,8 +78,8 @@ def _nothing_to_choose(gm: GuidedModel) -> Iterator[Problem]:
     if asked is not None and asked.by_load and largest_batch(gm.spec.engine) == 1:
         yield Problem(
             "spec.speculative.numTokens",
-            "Auto chooses by batch size, and with one sequence at a time there is one size: set a number, or "
-            "have --max-num-seqs and --max-num-batched-tokens be 2 at least",
+            "Auto chooses by batch size, and with one sequence at a time there is only one: set a number, or "
+            "set --max-num-seqs and --max-num-batched-tokens to at least 2",
         )
 
 
@@ -90,7 +90,7 @@ def _params_too_large(gm: GuidedModel) -> Iterator[Problem]:
             yield Problem(
                 f"spec.logitsProcessors[{index}].params",
                 f"is larger than {MAX_PARAMS_BYTES} bytes of JSON, or nested deeper than {MAX_PARAMS_DEPTH} "
-                "levels: put data into a ConfigMap, mount it by pod.volumes, and name its file below /mnt",
+                "levels: put the data into a ConfigMap, mount it by pod.volumes, and pass its path in /mnt",
             )
 
 
@@ -98,7 +98,7 @@ def _deadline_before_the_start(gm: GuidedModel) -> Iterator[Problem]:
     """Find a deadline of a rollout by which a pod that is still starting would count as stuck."""
     deadline, start = gm.spec.rollout.progress_deadline, gm.spec.probes.startup_timeout
     if deadline is not None and seconds(deadline) < seconds(start):
-        message = f"must be at least probes.startupTimeout, {start}: a starting pod would count as stuck"
+        message = f"must be at least probes.startupTimeout ({start}), or a starting pod would count as stuck"
         yield Problem("spec.rollout.progressDeadline", message)
 
 

@@ -192,7 +192,7 @@ class Applier:
         if missing:
             self.unsettled += 1
             known.unsettled[path] = mark_of(marked), missing
-            logger.warning("%s is not as wanted after it was applied: %s", path, ", ".join(missing))
+            logger.warning("%s differs after it was applied: %s", path, ", ".join(missing))
         return written
 
     async def _prune(self, known: Known, observed: Observed, plan: Plan, *, revisions: bool) -> list[Fault]:

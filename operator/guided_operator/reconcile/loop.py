@@ -233,10 +233,10 @@ class Loops:
         delay_s = backoff_s(failures)
         if isinstance(error, ApiError):
             delay_s = max(delay_s, error.retry_after_s or 0.0)
-            logger.warning("%s; again in %.1f s", error, delay_s)
+            logger.warning("%s; retrying in %.1f s", error, delay_s)
             return type(error).__name__, delay_s
         if isinstance(error, ChildFaultError):
-            logger.warning("%s; again in %.1f s", error, delay_s)
+            logger.warning("%s; retrying in %.1f s", error, delay_s)
             return error.reason, min(delay_s, error.again_s)
-        logger.error("this is a bug; again in %.1f s", delay_s, exc_info=error)
+        logger.error("this is a bug; retrying in %.1f s", delay_s, exc_info=error)
         return "Bug", delay_s

@@ -110,20 +110,20 @@ class ModelCounts(Collector):
         """Yield the number of models by type, status and reason, and each model's replicas."""
         resources = GaugeMetricFamily(
             "guidedmodel_operator_resources",
-            "GuidedModels by condition, as this replica last reported them; a standby has none",
+            "GuidedModels by condition; only the leader reports them",
             labels=("condition", "status", "reason"),
         )
         desired = GaugeMetricFamily(
             "guidedmodel_operator_desired_replicas",
-            "Replicas that a GuidedModel should have; a standby tells of none",
+            "Desired replicas of a GuidedModel; only the leader reports them",
             labels=_MODEL,
         )
         ready = GaugeMetricFamily(
-            "guidedmodel_operator_ready_replicas", "Replicas of a GuidedModel that are ready", labels=_MODEL
+            "guidedmodel_operator_ready_replicas", "Ready replicas of a GuidedModel", labels=_MODEL
         )
         starting = GaugeMetricFamily(
             "guidedmodel_operator_starting_replicas",
-            "Replicas of a GuidedModel that start for the first time, within rollout.progressDeadline",
+            "Replicas of a GuidedModel that are starting, within rollout.progressDeadline",
             labels=_MODEL,
         )
         tally = Tally(itertools.chain.from_iterable(seen.conditions for seen in self._of.values()))
@@ -152,33 +152,33 @@ class Sources(Collector):
         """Yield a family for each."""
         yield GaugeMetricFamily(
             "guidedmodel_operator_queue_depth",
-            "GuidedModels that are due and wait for a worker",
+            "GuidedModels in the queue for reconciliation",
             value=self.queue_depth(),
         )
         yield GaugeMetricFamily(
-            "guidedmodel_operator_leads", "1 if this replica is the one that acts", value=float(self.leads())
+            "guidedmodel_operator_leads", "1 if this replica is the leader", value=float(self.leads())
         )
         yield CounterMetricFamily(
             "guidedmodel_operator_unsettled_applies",
-            "Applies after which the object still was not as wanted",
+            "Applies after which the object still differed",
             value=self.unsettled(),
         )
         forbidden = GaugeMetricFamily(
             "guidedmodel_operator_kind_forbidden",
-            "Namespaces in which a kind may not be seen; all of the cluster counts as one",
+            "Namespaces in which the operator may not list a kind; the cluster counts as one",
             labels=("kind",),
         )
         broken = CounterMetricFamily(
-            "guidedmodel_operator_watch_failures", "Watches that broke off, by kind", labels=("kind",)
+            "guidedmodel_operator_watch_failures", "Watches that failed", labels=("kind",)
         )
         unreadable = GaugeMetricFamily(
             "guidedmodel_operator_unreadable_objects",
-            "Objects that cannot be read and are left out, by kind; the log has each one's name",
+            "Objects that cannot be parsed and are ignored; the log has their names",
             labels=("kind",),
         )
         failed = CounterMetricFamily(
             "guidedmodel_operator_task_failures",
-            "Failures of tasks that go on after them: bugs",
+            "Failures of tasks that were restarted; each is a bug",
             labels=("task",),
         )
         for family, counts in (
@@ -206,26 +206,26 @@ class OperatorMetrics:
         self.registry = CollectorRegistry(auto_describe=False)
         self.passes = Histogram(
             "guidedmodel_operator_reconcile_seconds",
-            "Passes over a GuidedModel, by outcome",
+            "Duration of reconciliations of a GuidedModel",
             ("outcome",),
             buckets=_PASS_BOUNDS_S,
             registry=self.registry,
         )
         self.errors = Counter(
             "guidedmodel_operator_reconcile_errors",
-            "Passes that failed, by reason",
+            "Failed reconciliations",
             ("reason",),
             registry=self.registry,
         )
         self.waits = Histogram(
             "guidedmodel_operator_queue_wait_seconds",
-            "From the moment at which a GuidedModel was due to its pass",
+            "Time that a GuidedModel waited in the queue",
             buckets=_WAIT_BOUNDS_S,
             registry=self.registry,
         )
         self.requests = Counter(
             "guidedmodel_operator_api_requests",
-            "Requests to the API server, by method and status; 0: no answer",
+            "Requests to the API server; code 0: no answer",
             ("method", "code"),
             registry=self.registry,
         )

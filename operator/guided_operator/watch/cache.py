@@ -98,7 +98,7 @@ class Cache:
             self._keep(kind, name, item, is_ours=is_ours)
         except Exception:
             if (kind.name, name) not in self._unreadable:
-                logger.exception("%s %s/%s cannot be read, and is left out", kind.name, *name)
+                logger.exception("%s %s/%s cannot be read and is ignored", kind.name, *name)
             self._unreadable.add((kind.name, name))
             self._forget(kind, name)
         else:

@@ -133,7 +133,7 @@ class Informers:
             now = {path: each.forbidden for path, each in self.by_path.items()}, self.absent()
             if before is not None and now != before:
                 for path in (path for path, why in now[0].items() if why and not before[0][path]):
-                    logger.error("%s cannot be seen: %s", path, now[0][path])
+                    logger.error("%s cannot be listed: %s", path, now[0][path])
                 changed()
             before = now
             await asyncio.sleep(_LOOK_S)
@@ -175,7 +175,7 @@ class Informers:
             except ObjectNotFound:
                 absent.add(kind.name)
             except ApiError as error:
-                logger.warning("whether there are %s is not known: %s", kind.plural, error)
+                logger.warning("discovery of %s failed: %s", kind.plural, error)
                 return
             else:
                 if kind.plural not in {each["name"] for each in served["resources"]}:

@@ -27,5 +27,5 @@ def reason(backend: Backend, version: str) -> str:
     name, measured = MEASURED[backend].distribution, MEASURED[backend].measured
     return (
         f"{name} {version} is used for JSON schemas only if guided_backend or "
-        f"guidedDecoding.backend names it: its JSON Schema support was measured for {name} {measured}"
+        f"guidedDecoding.backend names it: its JSON Schema support was tested for {name} {measured}"
     )

@@ -129,7 +129,7 @@ def answer(message: FromWorker) -> bytes:
         return wire.frame(message)
     if isinstance(message, Compiled):
         return b""  # its Done will be refused
-    said = f"compiled, the grammar has {size} bytes; a rank takes {MAX_OUTCOME_BYTES} in a message"
+    said = f"the compiled grammar has {size} bytes; the limit is {MAX_OUTCOME_BYTES}"
     return wire.frame(refusal(GuidedError(ErrorCode.GRAMMAR_TOO_LARGE, said), retire=message.retire))
 
 

@@ -35,56 +35,56 @@ class HealthCollector(Collector):
         proofs = {result: cache.proofs.get(result, 0) for result in get_args(ProofResult)}
         desyncs = {str(rank): agreement.desyncs.get(rank, 0) for rank in snapshot.expected_ranks}
         yield from (
-            _gauge("ready", "1 if this pod may get requests", verdict.ready),
-            _gauge("ranks_connected", "Sampling ranks that are connected", len(snapshot.ranks)),
+            _gauge("ready", "1 if this pod is ready", verdict.ready),
+            _gauge("ranks_connected", "Connected sampling ranks", len(snapshot.ranks)),
             _gauge("ranks_expected", "Sampling ranks of the engine", len(snapshot.expected_ranks)),
-            _gauge("guided_probe", "1 for the guided probe's state, 0 for others", probe, "state"),
+            _gauge(
+                "guided_probe", "1 for the current state of the guided probe, 0 for others", probe, "state"
+            ),
             _gauge(
                 "grammar_service_exhausted",
-                "1 while new grammars are refused, because too many grammar workers died in a row",
+                "1 while new grammars are refused because too many grammar workers died in a row",
                 snapshot.exhausted,
             ),
             _counter(
-                "task_failures", "Failures of tasks that go on after them: bugs", tasks.failures, "task"
+                "task_failures",
+                "Failures of tasks that were restarted; each is a bug",
+                tasks.failures,
+                "task",
             ),
-            _gauge(
-                "grammar_workers_ready", "Grammar workers that can compile, or are compiling", workers.ready
-            ),
+            _gauge("grammar_workers_ready", "Running grammar workers", workers.ready),
             _gauge("grammar_workers_busy", "Grammar workers that are compiling", workers.busy),
             _gauge("grammar_compiles_queued", "Compiles that wait for a worker", workers.queued),
             _counter(
                 "grammar_worker_restarts",
-                "Grammar workers lost before their time, by reason",
+                "Grammar workers that crashed or were killed",
                 losses,
                 "reason",
             ),
-            _counter("grammar_worker_forks", "Grammar workers made", workers.forks),
+            _counter("grammar_worker_forks", "Grammar workers started", workers.forks),
             _gauge(
                 "grammar_leases",
-                "Guided requests and named grammars that hold a grammar on the ranks",
+                "Guided requests and named grammars that use a grammar on the ranks",
                 cache.leases,
             ),
-            _counter(
-                "grammar_cache_lookups", "Requests for a grammar, by where it was found", answers, "result"
-            ),
+            _counter("grammar_cache_lookups", "Requests for a grammar, by cache result", answers, "result"),
             _counter(
                 "grammar_unenforced",
-                "Requests served by leave of unsupportedKeywords Allow: a keyword of theirs is not enforced",
+                "Requests served with a keyword that is not enforced (unsupportedKeywords Allow)",
                 cache.unenforced,
             ),
             _counter(
                 "grammar_proofs",
-                "Proofs of compiled grammars: a walk came to the end of a text, none did in time, or it was "
-                "refused",
+                "Proofs of compiled grammars, by result",
                 proofs,
                 "result",
             ),
-            _gauge("grammar_cache_bytes", "Size of the grammars that are kept", cache.size_bytes),
-            _gauge("grammar_cache_leased_bytes", "Of these, what is in use", cache.leased_bytes),
-            _counter("grammar_cache_evictions", "Grammars given up for want of room", cache.evictions),
-            _counter("digests_compared", "Digests that every rank sent, compared", agreement.compared),
-            _counter("digests_lost", "Digests that not every rank sent in time", agreement.lost),
-            _counter("rank_desyncs", "Digests in which a rank differed from the others", desyncs, "rank"),
+            _gauge("grammar_cache_bytes", "Size of the cached grammars", cache.size_bytes),
+            _gauge("grammar_cache_leased_bytes", "Size of the cached grammars in use", cache.leased_bytes),
+            _counter("grammar_cache_evictions", "Grammars evicted from the cache", cache.evictions),
+            _counter("digests_compared", "Digests that were compared over all ranks", agreement.compared),
+            _counter("digests_lost", "Digests that some rank did not send in time", agreement.lost),
+            _counter("rank_desyncs", "Digests of a rank that differed from the others", desyncs, "rank"),
         )
 
 

@@ -48,7 +48,7 @@ DECODE_COUNTS: Final = (
         lambda r: r.exposed_ns / 1e9,
         "exposed.duration",
         "mask_exposed_seconds",
-        "Time for which sampling waited for masks, summed over the sequences that waited",
+        "Time that sampling waited for masks, summed over the waiting sequences",
     ),
     DecodeCount(
         lambda r: r.drafts_proposed,
@@ -60,47 +60,47 @@ DECODE_COUNTS: Final = (
         lambda r: r.drafts_accepted,
         "drafts.accepted",
         "drafts_accepted",
-        "Draft tokens of guided sequences that were accepted",
+        "Accepted draft tokens of guided sequences",
     ),
     DecodeCount(
         lambda r: r.drafts_forbidden,
         "drafts.forbidden",
         "drafts_forbidden",
-        "Draft tokens that the grammar did not allow, or that came after one",
+        "Draft tokens that the grammar forbids, and those after them",
     ),
 )
 _PROCESSOR: Final = ("rank", "processor")
 # By name, what each counts, and its labels.
 _COUNTERS: Final[Mapping[str, tuple[str, Sequence[str]]]] = {
     "requests": (
-        "HTTP requests on generating routes, by status, error code and kind of constraint",
+        "HTTP requests on generating routes",
         ("status", "error_code", "kind"),
     ),
-    "ignored_keys": ("Keys of requests that vLLM does not know, and so ignored", ()),
+    "ignored_keys": ("Request keys that vLLM does not know and ignores", ()),
     "sequences": (
-        "Guided sequences that ended, by rank, backend and reason; tp_rank 0 counts each once",
+        "Guided sequences that ended; with tp_rank 0 each is counted once",
         ("rank", "tp_rank", "backend", "end_reason"),
     ),
     **{count.metric: (count.text, ("rank",)) for count in DECODE_COUNTS},
     "draft_tokens_changes": (
-        "Changes of the number of draft tokens, by another choice or another batch size",
+        "Changes of the number of draft tokens per step",
         ("engine",),
     ),
     "processor_steps": ("Steps in which a logits processor had sequences", _PROCESSOR),
     "processor_steps_over_budget": (
-        "Steps in which a logits processor took more CPU time than 5 ms",
+        "Steps in which a logits processor took over 5 ms of CPU time",
         _PROCESSOR,
     ),
     "processor_seconds": (
-        "CPU time that a logits processor took, of all of its sequences together",
+        "CPU time of a logits processor, summed over its sequences",
         _PROCESSOR,
     ),
     "processor_failures": (
-        "Sequences that ended for a logits processor, or one of several; tp_rank 0 counts each once",
+        "Sequences ended by a failure of a logits processor; with tp_rank 0 each is counted once",
         ("rank", "tp_rank", "processor", "error_code"),
     ),
     "records_dropped": ("Telemetry records that the engine's processes could not send", ()),
-    "records_invalid": ("Datagrams on the telemetry socket that were no record", ()),
+    "records_invalid": ("Invalid datagrams on the telemetry socket", ()),
 }
 
 
@@ -134,14 +134,14 @@ class SidecarMetrics:
         )
         self._fill_max = Histogram(
             "guidedmodel_mask_fill_max_seconds",
-            "The dearest fill of each guided sequence",
+            "Slowest mask computation of each guided sequence",
             ("rank",),
             buckets=_FILL_BUCKETS_S,
             registry=self.registry,
         )
         self._draft_tokens = Gauge(
             "guidedmodel_draft_tokens",
-            "Draft tokens a sequence that the engine core chose last, for the batch size at hand",
+            "Number of draft tokens per step that the engine core chose last",
             ("engine",),
             registry=self.registry,
         )

@@ -133,10 +133,10 @@ class CountedExporter(SpanExporter):
     def __init__(self, exporter: SpanExporter, registry: CollectorRegistry) -> None:
         self._exporter = exporter
         self._exported = Counter(
-            "guidedmodel_spans_exported", "Spans that the collector took", registry=registry
+            "guidedmodel_spans_exported", "Spans that the collector accepted", registry=registry
         )
         self._dropped = Counter(
-            "guidedmodel_spans_dropped", "Spans that the collector did not take in time", registry=registry
+            "guidedmodel_spans_dropped", "Spans that the collector did not accept in time", registry=registry
         )
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:

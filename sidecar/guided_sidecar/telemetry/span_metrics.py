@@ -49,7 +49,7 @@ class SpanMetrics(SpanProcessor):
         }
         self._refused = Counter(
             "guidedmodel_grammars_refused",
-            "Requests for a grammar that got none, by error code",
+            "Refused requests for a grammar",
             ("error_code",),
             registry=registry,
         )

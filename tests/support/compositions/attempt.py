@@ -31,7 +31,7 @@ class Finding:
     ----------
     kind
         `invalid`: a finished text is; `differs`: one library takes what the other does not; `dead end`: the
-        refusal says that no value meets the schema, and one does.
+        refusal says that no value satisfies the schema, and one does.
     """
 
     kind: str

@@ -130,7 +130,7 @@ def _kind_unseen(situation: Situation, needed: Kind, *, auxiliary: bool) -> Find
     used = {needed.name, *(kind.name for kind in situation.planned if kind.auxiliary == auxiliary)}
     for name, why in sorted(situation.observed.blind.items()):
         if name in used:
-            return Finding("Unknown", "Forbidden", f"the operator cannot see {name}s: {why}")
+            return Finding("Unknown", "Forbidden", f"the operator cannot list {name}s: {why}")
     return None
 
 

@@ -111,7 +111,7 @@ def _libraries_unmeasured(situation: Situation) -> Finding | None:
             each = ", ".join(f"{one.name} {one.version}, not {one.measured}" for one in page.unmeasured)
             message = (
                 f"pod {pod.name} has a grammar library in a version whose JSON Schema "
-                f"support was not measured: {each}"
+                f"support was not tested: {each}"
             )
             return Finding("True", "LibrariesUnmeasured", message)
     return None

@@ -93,7 +93,7 @@ class Refusals:
             broken = patterns.broken(grammar.value)
             if broken is None or self._is_read_by_others(backend):
                 return GuidedError(ErrorCode.GRAMMAR_UNSUPPORTED, reason)
-            return GuidedError(ErrorCode.GRAMMAR_INVALID, f"the regex is broken: {broken}")
+            return GuidedError(ErrorCode.GRAMMAR_INVALID, f"the regex is not valid: {broken}")
         is_limit = any(word in said for word in _LIMIT)
         code = ErrorCode.GRAMMAR_UNSUPPORTED if is_limit else ErrorCode.GRAMMAR_INVALID
         if grammar.kind == "structural_tag":
@@ -105,10 +105,10 @@ class Refusals:
         if not any(words in said for words in _EMPTY):
             return fault(path, reason, ErrorCode.GRAMMAR_UNSUPPORTED)
         if "$defs" in made.schema:  # of an empty one, llguidance refuses whatever refers to it
-            reason = "no value meets the schema, or a part that it refers to"
+            reason = "no value satisfies the schema, or a schema that it references"
             return fault(path, reason, ErrorCode.GRAMMAR_UNSUPPORTED)
         if self._is_refused(backend, "json", json.dumps(made.schema)):  # and not only with objects closed
-            return fault(path, "no value meets the schema", ErrorCode.GRAMMAR_DEAD_END)
+            return fault(path, "no value satisfies the schema", ErrorCode.GRAMMAR_DEAD_END)
         return fault(path, PARTLY, ErrorCode.GRAMMAR_UNSUPPORTED)
 
     def _is_read_by_others(self, backend: Backend) -> bool:

@@ -20,7 +20,7 @@ from guided_sidecar import settings
 from guided_sidecar.grammar import trust, worker_messages
 from guided_sidecar.grammar.capacity import Capacity
 from guided_sidecar.grammar.compile import imports, vocabulary, worker
-from guided_sidecar.grammar.compile.compilation import Compiler
+from guided_sidecar.grammar.compile.compiler import Compiler
 
 
 def main() -> None:

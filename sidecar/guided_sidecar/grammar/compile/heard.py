@@ -28,8 +28,8 @@ _OF_LATER: Final = (DeprecationWarning, FutureWarning, ImportWarning, ResourceWa
 _BEGIN: Final = 60  # characters of a longer message; its end tells more
 _LOOKAROUND: Final = "lookaround, word boundaries and anchors of lines are not supported"
 MANY: Final = (
-    "more alternatives are open at one place of a text than are followed: require the names that always "
-    "come, or split it into parts of their own"
+    "too many alternatives are possible at one place of a text: require the properties that are always "
+    "present, or split the schema"
 )
 _PLAIN: Final = tuple(
     (re.compile(written, re.DOTALL), meant)
@@ -37,14 +37,14 @@ _PLAIN: Final = tuple(
         (r"lookarounds not supported yet; \w+ in regex.*", _LOOKAROUND),
         (r"look-around, including look-ahead and look-behind, is not supported", _LOOKAROUND),
         (r"Failed to generate regex for integer range:.*", "no integer is within its bounds"),
-        (r"lexer error: too many expressions constructed", "its repetitions are too many"),
-        (r"Unable to determine if regex is empty: .*", "its patterns and lengths together are too large"),
-        (r"too many digits: \d+", "a number in it has too many digits"),
+        (r"lexer error: too many expressions constructed", "it has too many repetitions"),
+        (r"Unable to determine if regex is empty: .*", "its patterns and lengths are too large together"),
+        (r"too many digits: \d+", "too many digits"),
         (r"regex parse error: .*\^ error: ", ""),
         (r"(?:Parser Error: )?(?:Current row has \d+ items|Too many items).*", MANY),
         (
             r"panic: assertion failed: grammar\.symbols\.len.*",
-            "it has more than 65,000 parts; maxItems counts",
+            "it has more than 65,000 parts: lower maxItems",
         ),
         (r"panic: (.{0,80}).*", r"\1"),
         (r"Invalid structural tag error: ", ""),

@@ -19,10 +19,10 @@ Relaxed = tuple[str, list[Position]]  # the text to compile, and what ranks foll
 _UNSUPPORTED: Final = ErrorCode.GRAMMAR_UNSUPPORTED
 _UNIQUE: Final = "uniqueItems"
 _REASON: Final = (
-    "uniqueItems is supported only over an enum of a few values and over strings and numbers without "
-    "maxLength, pattern or bounds, where no other schema holds of the same array"
+    "uniqueItems is supported only for items that are an enum of a few values, or strings and numbers "
+    "without maxLength, pattern or bounds, if no other schema applies to the array"
 )
-_IN_TAGS: Final = "; in a structural tag, only where the text before a value tells that it begins"
+_IN_TAGS: Final = "; in a structural tag, only if the text before the value marks its beginning"
 
 
 def of(job: Job, grammar: Grammar, backend: Backend) -> Relaxed:

@@ -15,7 +15,7 @@ from typing import Final
 from guided_contract.counting import Position
 from guided_contract.errors import ErrorCode
 from guided_grammar.backend import Compiled
-from guided_sidecar.grammar.compile.instance_check import Judge
+from guided_sidecar.grammar.compile.judge import Judge
 from guided_sidecar.grammar.compile.proof_walk import Choice, Fault, Walk
 from guided_sidecar.grammar.compile.reading import Grammar
 

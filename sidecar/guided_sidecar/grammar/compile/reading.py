@@ -53,7 +53,7 @@ def read(kind: Kind, written: Any, unenforced: Sequence[Unenforced] = ()) -> Gra
     if WHOLE in unenforced:
         return Grammar(kind, None, [], written, unenforced)
     if kind == "regex" and (len(written) - len(written.rstrip("\\"))) % 2:
-        raise GuidedError(ErrorCode.GRAMMAR_INVALID, "the regex is broken: it ends in a backslash")
+        raise GuidedError(ErrorCode.GRAMMAR_INVALID, "the regex is not valid: it ends in a backslash")
     schemas: list[Form] = []
 
     def normalised(way: JsonPath, inner: Any) -> Any:

@@ -20,7 +20,9 @@ from guided_sidecar.grammar import trust
 from guided_sidecar.grammar.compile.reading import Grammar
 from guided_sidecar.grammar.worker_messages import Job
 
-_IN_TOOLS: Final = "leave it out in tools of this parser and in tags like its: a response_format may have it"
+_IN_TOOLS: Final = (
+    "remove it from tools of this parser and from similar structural tags; a response_format supports it"
+)
 
 
 def order(job: Job, grammar: Grammar) -> Iterator[Backend]:

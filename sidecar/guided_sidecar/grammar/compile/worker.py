@@ -16,7 +16,7 @@ from guided_contract import processes, wire
 from guided_contract.errors import ErrorCode, GuidedError
 from guided_grammar import stack
 from guided_sidecar.grammar import worker_messages
-from guided_sidecar.grammar.compile.compilation import Compiler
+from guided_sidecar.grammar.compile.compiler import Compiler
 from guided_sidecar.grammar.worker_errors import ran_out_of_memory
 from guided_sidecar.grammar.worker_messages import Compiled, Job, Outcome
 

@@ -109,7 +109,7 @@ class NamedGrammars:
 
     def _hint(self) -> str:
         if not self._grammars:
-            return ", and no other named grammar"
+            return ", nor any other named grammar"
         more = ", ..." if len(self._grammars) > _MOST_LISTED else ""
         return f"; its grammars: {', '.join(sorted(self._grammars)[:_MOST_LISTED])}{more}"
 

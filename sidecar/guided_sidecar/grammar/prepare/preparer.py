@@ -84,7 +84,7 @@ class Preparer:
     def found_slow(self, key: str) -> None:
         """Refuse a grammar for a while that took a rank too long for one token; a key may be unknown here."""
         if self._known.kept(key) is not None or self._known.compiling(key) is not None:
-            message = "computing one token of the grammar took a rank too long"
+            message = "a rank took too long to compute a token of the grammar"
             self._known.refusals.record(key, GuidedError(ErrorCode.GRAMMAR_SLOW, message))
 
     def release(self, key: str) -> None:

@@ -27,9 +27,11 @@ _MOST_STATES: Final = 2048  # of a pattern, and
 _MOST_FOUND: Final = 512  # of what reads its texts, and
 _MOST_STEPS: Final = 1 << 18  # looks at the pattern's states until that is there
 _MOST_CHARACTERS: Final = 1 << 13  # of a pattern that is written
-_TOO_LONG: Final = "without lookaround it would be too long: say a part of it in another pattern of allOf"
+_TOO_LONG: Final = (
+    "rewritten without lookaround it is too long: move a part of it to another pattern in allOf"
+)
 _NOT_READ: Final = (
-    "beside a lookahead no lookbehind is enforced, no \\b, no \\p, no flags: list what may stand there"
+    "a pattern with a lookahead must not have lookbehind, \\b, \\p or flags: list the allowed characters"
 )
 
 _ONE_OF, _LETTERS, _AHEAD, _NOT_AHEAD, _START, _END = range(6)

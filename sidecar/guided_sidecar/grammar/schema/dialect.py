@@ -49,7 +49,7 @@ def read(part: Schema, draft: int, path: JsonPath) -> Said:
     if PRIVATE in part:
         raise unsupported(JsonPath(path, PRIVATE), f"{PRIVATE} is not supported in a schema")
     if "$schema" in part and of(part) != draft:
-        reason = "a part of another draft than the schema's is not supported"
+        reason = "a subschema whose $schema names another draft is not supported"
         raise unsupported(JsonPath(path, "$schema"), reason)
     if draft < 2019 and "$ref" in part:
         return Said({"$ref": part["$ref"]})  # what stands beside it says nothing there

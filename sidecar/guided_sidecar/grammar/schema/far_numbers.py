@@ -46,6 +46,6 @@ def _multiple(writer: Any, written: dict[str, Any], path: JsonPath) -> None:
     if int("".join(map(str, digits)) + max(int(exponent), 0) * "0") > _MOST_STATES:
         raise unsupported(path, "it has too many digits")
     if written.get("maximum", 0) < 0 or written.get("exclusiveMaximum", 1) <= 0:
-        raise unsupported(path, "multiples of negative numbers only are not supported")
+        raise unsupported(path, "multipleOf is not supported for negative numbers only")
     if all(written.get(keyword, -1) < 0 for keyword in ("minimum", "exclusiveMinimum")):
         writer.narrow(path)

@@ -39,7 +39,7 @@ _REFUSED: Final = {
     "$recursiveRef": "`$recursiveRef` is not supported",
     "contains": "`contains` is not supported",
     "if": "`if` with `then` or `else` is not supported",
-    "not": "`not` with this schema is not supported",
+    "not": "`not` is supported only as `not: {}`",
     "unevaluatedItems": "`unevaluatedItems` is not supported: write `items`",
     "unevaluatedProperties": "`unevaluatedProperties` is not supported: write `additionalProperties`",
 }
@@ -115,7 +115,7 @@ class Writer:
             if not isinstance(found, dict) or self.said(found, where).keys() != {"$ref"}:
                 return found, where
             found, where = self.follow(found, JsonPath(where, "$ref"))
-        raise unsupported(path, f"it leads through more than {_LONGEST_CHAIN} references, or in a circle")
+        raise unsupported(path, f"it follows more than {_LONGEST_CHAIN} references, or is circular")
 
     def write(self, part: Any, path: JsonPath) -> Any:
         """Return the normal form of a part."""
@@ -198,7 +198,7 @@ class Writer:
             draw = itertools.combinations  # in the enum's order
             self.narrow(at)
         if _are_many(math.comb(len(values), size) for size in sizes):
-            raise unsupported(at, f"items have {len(values)} values, and too many arrays hold each once")
+            raise unsupported(at, f"too many different arrays of {len(values)} unique values are possible")
         arrays = [list(chosen) for size in sizes for chosen in draw(values, size)]
         self._arrays += len(arrays)
         if self._arrays > _MOST_ARRAYS_TOGETHER:

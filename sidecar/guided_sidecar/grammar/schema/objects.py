@@ -41,7 +41,7 @@ def _name(writer: Any, said: Schema, written: Schema, path: JsonPath) -> None:
     asked = writer.said(names, path) if isinstance(names, dict) else {"enum": []}
     if "enum" in asked:
         if not asked.keys() <= {"enum", "type"}:
-            raise unsupported(path, "enum beside these keywords is not supported for property names")
+            raise unsupported(path, "enum together with these keywords is not supported for property names")
         only: Schema = {"properties": {name: True for name in asked["enum"] if isinstance(name, str)}}
     elif (pattern := _pattern(asked, path)) is not None:
         only = {"patternProperties": {pattern: True}}
@@ -87,13 +87,15 @@ def _count(said: Schema, written: Schema, path: JsonPath) -> None:
     names = set(said.get("required", ()))
     counts = [keyword for keyword in ("minProperties", "maxProperties") if keyword in said]
     if counts and "patternProperties" in written and written.get("properties", {}).keys() - names:
-        reason = "it is not supported beside patternProperties and optional properties"
+        reason = "it is not supported together with patternProperties and optional properties"
         raise unsupported(JsonPath(path, counts[0]), reason)
     least, at = said.get("minProperties", 0), JsonPath(path, "minProperties")
     if least > len(names):
         is_open = written.get("additionalProperties", True) is not False or "patternProperties" in written
         if least > len(names) + 1 and is_open:
-            raise unsupported(at, "it is not supported where further properties are allowed")
+            raise unsupported(
+                at, "not supported with additional properties: set additionalProperties to false"
+            )
         written["minProperties"] = least
     if "maxProperties" in said:
         written["maxProperties"] = said["maxProperties"]

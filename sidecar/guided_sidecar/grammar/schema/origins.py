@@ -24,7 +24,7 @@ _WRITTEN_FOR: Final = {
     "pattern": ("format",),
     "patternProperties": ("propertyNames",),
 }
-PARTLY: Final = "it is enforced in part alone, and no value meets that part and all else"
+PARTLY: Final = "it is enforced only in part, and no value satisfies that part and the other keywords"
 
 
 class Said(dict[str, Any]):

@@ -112,15 +112,13 @@ def _exact_class(piece: str) -> str:
     ranges = automata.class_of(piece)
     if ranges is None:
         if is_other:
-            raise PatternError(
-                "regex dialects read a character class of it differently; escape its punctuation"
-            )
+            raise PatternError("regex dialects differ on a character class in it; escape its punctuation")
         return piece
     is_wide = sum(characters.has(ranges, code) for code in range(32)) >= _MANY_CONTROLS
     if is_wide and not all(characters.has(ranges, ord(one)) for one in '"\\'):
         if not piece.startswith("[^"):
             raise PatternError(
-                "a character class with control characters must have the quote and the backslash, too"
+                "a character class with control characters must contain the quote and the backslash, too"
             )
         return characters.class_of(characters.others([*characters.others(ranges), (0, 31)]))
     return characters.class_of(ranges) if is_other else piece

@@ -33,14 +33,16 @@ class References:
             It names nothing in the schema, or no schema; with the path.
         """
         if not isinstance(reference, str) or not (reference == "#" or reference.startswith("#/")):
-            reason = f"{shown(reference)} is no path, `#/...`: other references are not fetched"
+            reason = (
+                f"{shown(reference)} is not a path such as `#/$defs/NAME`; other references are not fetched"
+            )
             raise unsupported(path, reason)
         try:
             found, way = subschemas.led_to(self._root, reference)
         except (LookupError, ValueError):
             raise fault(str(path), f"{shown(reference)} does not exist in the schema") from None
         if not isinstance(found, dict | bool):
-            raise unsupported(path, "it does not lead to a schema")
+            raise unsupported(path, "it does not point to a schema")
         if isinstance(found, dict):
             self._checked = self._checked or {id(one) for one in subschemas.within(self._root)}
             if id(found) not in self._checked:  # elsewhere anything may stand
@@ -58,5 +60,5 @@ def _refuse_addresses(root: Any, keyword: str) -> None:
         stack += [(JsonPath(way, key), one) for key, one in below if isinstance(one, dict | list)]
         own = part.get(keyword) if isinstance(part, dict) and part is not root else None
         if isinstance(own, str) and not own.startswith("#") and '"$ref": "' in json.dumps(part):
-            reason = "a part with an address of its own that has references is not supported"
+            reason = "a subschema with its own $id that contains references is not supported"
             raise unsupported(JsonPath(way, keyword), reason)

@@ -75,12 +75,12 @@ def _reason(error: Any) -> str:
     """Say what a metaschema has against a value."""
     value, keyword = shown(error.instance), error.path[-1] if error.path else ""
     if error.validator in ("anyOf", "enum") and keyword == "type":
-        names = "array, boolean, integer, null, number, object, string"
-        return f"{value} is not a JSON type; those are {names}"
+        names = "array, boolean, integer, null, number, object or string"
+        return f"{value} is not a JSON type; use {names}"
     if keyword == "items" and isinstance(error.instance, list):
         return f"{value} is an array: write prefixItems, or name an older draft in $schema"
     if keyword in _EXCLUSIVE and isinstance(error.instance, bool):
-        meant = "write the bound itself, alone" if error.instance else "leave it out"
-        return f"{value} is of draft 4, which $schema does not name: {meant}"
+        meant = "write the number instead" if error.instance else "remove it"
+        return f"{value} is a keyword of draft 4, which $schema does not name: {meant}"
     said: str = error.message
     return said.replace(repr(error.instance), value)

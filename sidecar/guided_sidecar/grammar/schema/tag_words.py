@@ -53,7 +53,23 @@ def _malformed(model: type[pydantic.BaseModel], tag: dict[str, Any]) -> Iterator
             path = _place(tag, one["loc"][:-1] if is_extra else one["loc"], is_key=one["type"] == "missing")
             path = JsonPath(path, one["loc"][-1]) if is_extra else path
             code = ErrorCode.GRAMMAR_UNSUPPORTED if is_extra else ErrorCode.GRAMMAR_INVALID
-            yield faults.fault(str(path), "no such key" if is_extra else one["msg"], code)
+            yield faults.fault(str(path), _reason(one), code)
+
+
+def _reason(error: Any) -> str:
+    """Say what pydantic found, without its terms for a choice by type."""
+    match error["type"]:
+        case "extra_forbidden":
+            return "unknown key"
+        case "missing":
+            return "it is required"
+        case "union_tag_not_found":
+            return "type is missing"
+        case "union_tag_invalid":
+            found, known = error["ctx"]["tag"], error["ctx"]["expected_tags"]
+            return f"type {'null' if found == 'None' else repr(found)} is unknown; use {known}"
+    said: str = error["msg"]
+    return said
 
 
 def _place(tag: Any, location: Sequence[int | str], *, is_key: bool) -> JsonPath:
@@ -98,7 +114,7 @@ def _unenforced(part: dict[str, Any], path: JsonPath) -> Iterator[GuidedError]:
     for key, beside in (("any_order", {"required"}), ("excludes", {"format", "pattern"})):
         found = sorted(beside & set().union(*parts)) if parts and part.get(key) else []
         if found:
-            reason = f"it is not supported beside {found[0]}"
+            reason = f"it is not supported together with {found[0]}"
             yield faults.fault(str(JsonPath(path, key)), reason, ErrorCode.GRAMMAR_UNSUPPORTED)
 
 
@@ -118,5 +134,5 @@ def _untriggered(part: dict[str, Any], path: JsonPath, ends: Sequence[Any]) -> I
         }
     for where, longer in found.items():
         if shared := next((text for text in others if text.startswith(longer)), None):
-            reason = f"it is not supported beside {shared!r:.60}, which begins with the same text"
+            reason = f"it is not supported together with {shared!r:.60}, which begins with the same text"
             yield faults.fault(where, reason, ErrorCode.GRAMMAR_UNSUPPORTED)

@@ -2,6 +2,7 @@
 
 import decimal
 import functools
+import itertools
 import json
 import re
 import warnings
@@ -68,10 +69,13 @@ def _is_integer(_checker: Any, instance: Any) -> bool:
 
 
 def _pattern(validator: Any, pattern: str, instance: Any, _schema: Any) -> Iterator[Any]:
+    if not validator.is_type(instance, "string"):
+        return
     # Classes of ASCII alone or of all Unicode: libraries differ, and so do readers of JSON Schema.
-    if validator.is_type(instance, "string") and not any(
-        re.search(pattern, instance, flags) for flags in (re.ASCII, re.UNICODE)
-    ):
+    # U+FEFF: ECMA's \s has it, and Python's has not.
+    texts = (instance, instance.replace("\ufeff", "\xa0"))
+    ways = itertools.product(texts, (re.ASCII, re.UNICODE))
+    if not any(re.search(pattern, text, flags) for text, flags in ways):
         yield jsonschema.ValidationError("no match")
 
 
