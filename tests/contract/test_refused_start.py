@@ -110,7 +110,7 @@ def _last_line(words: str) -> str:
         (_without_aux_states, "Model does not support EAGLE3 interface"),
         (_without_a_backend, "partial multimodal token full attention not supported"),
         (_short_graphs, "or use a backend that does"),
-        (_state_of_its_own, "V1 interface with a state of its own"),
+        (_state_of_its_own, "V1 interface with its own state"),
     ],
 )
 def test_what_is_refused_on_a_rank_is_the_condition(

@@ -163,7 +163,7 @@ SETTABLE = [
         ({"absent.size": 3}, "absent.size", "this request has marks, dry, watermark"),
         ({"only.token": 3}, "only.token", 'there is no logits processor "only" for it'),
         ({"logits_processors": "", "marks.mark": 3}, "marks.mark", "this request has watermark"),
-        ({"logits_processors": 5}, "logits_processors", "it must be names"),
+        ({"logits_processors": 5}, "logits_processors", NO_NAMES),
         ({"dry.base": 2, "dry.last_n": 0}, "dry.last_n", "dry refuses it: Expected `int` >= 2"),
         ({f"marks.{'x' * 1000}": 3}, f"marks.{'x' * 74}…", "of marks a request may set mark"),
     ],
