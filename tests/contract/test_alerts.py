@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from devtools import advice_tables, golang, operator_names, sidecar_names
+from devtools import advice_tables, golang
 
 from guided_sidecar.grammar.pool.workers import WorkersState
 from guided_sidecar.ranks.agreement import AgreementState
@@ -21,20 +21,15 @@ from support.monitored import (
     READY_POD,
     SERVED,
     STARTING_POD,
-    Operator,
     Pod,
     World,
     decode,
     groups,
     hellos,
-    own_monitor,
     request,
 )
-from support.observed import model
-from support.promql import evaluate
 
-ROOT = Path(__file__).parents[2]
-RUNBOOK = ROOT / "docs/runbook.md"
+RUNBOOK = Path(__file__).parents[2] / "docs/runbook.md"
 RULES: dict[str, dict[str, Any]] = {rule["alert"]: rule for group in groups() for rule in group["rules"]}
 ANOTHER_REVISION = [{"name": "APP_NUMBER", "value": "2"}]
 
@@ -86,13 +81,8 @@ OUTAGES: dict[str, tuple[Callable[[World], None], set[str]]] = {
     "no pods can be made": (_no_pods, {"GuidedModelHasNoReadyPod"}),
     "all pods crash": (_pods(0, 1, **DEAD), {"GuidedModelHasNoReadyPod"}),
     "no image": (_pods(0, 1, **DEAD | {"engine": PULLING}), {"GuidedModelHasNoReadyPod"}),
-    "one of two crashes": (_pods(1, **DEAD), {"GuidedModelReplicasMissing"}),
     "one of two cannot be made": (_one_pod_is_refused, {"GuidedModelReplicasMissing"}),
     "a rank is lost": (A_RANK_IS_LOST, {"GuidedModelReplicasMissing", "GuidedModelRanksMissing"}),
-    "data parallel: an engine of four is lost": (
-        _pods(1, hellos=hellos(3), expected_ranks=range(4), ready=False),
-        {"GuidedModelReplicasMissing", "GuidedModelRanksMissing"},
-    ),
     "the probe fails": (
         _pods(1, probe="Failed", ready=False),
         {"GuidedModelReplicasMissing", "GuidedModelProbeFailed"},
@@ -121,7 +111,6 @@ OUTAGES: dict[str, tuple[Callable[[World], None], set[str]]] = {
     ),
     "traces lost": (_pods(0, lost=1), {"GuidedModelTelemetryLost"}),
     "no operator": (_no_operator, {"GuidedModelOperatorHasNoLeader"}),
-    "no leader": (_operator(leads=False), {"GuidedModelOperatorHasNoLeader"}),
     "passes fail": (_operator(failures={"NameConflict": 1}), {"GuidedModelOperatorPassesFail"}),
     "a bug": (_operator(failures={"Bug": 1}), {"GuidedModelOperatorHasABug"}),
     "queue": (_operator(depth=40), {"GuidedModelOperatorQueueGrows"}),
@@ -151,19 +140,8 @@ def test_an_alert_says_whose_pods_are_missing_and_what_to_do() -> None:
     world.run(15)
     (told,) = world.alerts()
     assert (told.labels["namespace"], told.labels["model"]) == ("ns", "m")
-    assert told.annotations["summary"] == "No pod of ns/m is ready"
     assert "kubectl describe pods -n ns -l guidedmodel.io/name=m;" in told.annotations["description"]
     assert told.at == 15 * 60
-
-
-def test_a_models_own_pod_monitor_labels_as_the_manifests_do() -> None:
-    world = World(replicas=2, scraped_by=own_monitor(model()))
-    world.run(5)
-    A_RANK_IS_LOST(world)
-    world.run(15)
-    told = {one.name: one.labels for one in world.alerts()}
-    assert told.keys() == {"GuidedModelReplicasMissing", "GuidedModelRanksMissing"}
-    assert told["GuidedModelRanksMissing"].items() >= {"namespace": "ns", "model": "m", "pod": "m-1"}.items()
 
 
 # --- starts ---
@@ -197,13 +175,6 @@ def test_a_start_that_takes_too_long_is_told() -> None:
     assert told == dict.fromkeys(("GuidedModelHasNoReadyPod", "GuidedModelRanksMissing"), 60 * 60)
 
 
-def test_a_start_that_fails_is_told_before_its_time_is_over() -> None:
-    world = World()
-    world.pods = {"m-0": Pod(**STARTING_POD | {"engine": CRASHED})}
-    world.run(15)
-    assert "GuidedModelHasNoReadyPod" in world.fired()
-
-
 def test_pods_that_are_replaced_again_and_again_do_not_begin_anew() -> None:
     """As those of a group, which has all of its pods made anew when one restarts."""
     world = World()
@@ -232,30 +203,6 @@ def test_a_rollout_raises_nothing(kept: int) -> None:
     assert world.fired() == set()
 
 
-def test_a_rollout_of_many_pods_one_after_another_raises_nothing() -> None:
-    world = World(replicas=3)
-    world.run(5)
-    world.raw["spec"]["engine"]["env"] = ANOTHER_REVISION
-    for number in range(3):
-        del world.pods[f"m-{number}"]
-        new = world.pods[f"new-{number}"] = Pod(**STARTING_POD)
-        world.run(25)
-        new.become(**READY_POD)
-    world.run(15)
-    assert world.fired() == set()
-
-
-def test_another_replica_of_the_operator_takes_over_without_an_alert() -> None:
-    world = World(replicas=2)
-    world.operators["operator-1"] = Operator(world, leads=False)
-    world.run(5)
-    del world.operators["operator-0"]
-    world.run(1)
-    world.operator.leads = True
-    world.run(15)
-    assert world.fired() == set()
-
-
 def test_none_where_none_is_wanted() -> None:
     world = World(replicas=2)
     world.run(5)
@@ -276,27 +223,9 @@ def test_an_answer_that_is_cut_or_that_nobody_waits_for_is_no_failure() -> None:
 # --- what the rules say ---
 
 
-def test_every_alert_reads_what_is_exposed() -> None:
-    """A rule that reads what nobody exposes never fires, and says nothing."""
-    exposed = {entry.name: set(entry.labels) for entry in operator_names.families()}
-    exposed |= {entry.name: set(entry.labels) for entry in sidecar_names.metrics()}
-    world = World()
-    world.run(1)
-    for answer in evaluate(world.scrapes, [rule["expr"] for rule in RULES.values()], 30):
-        for metric, labels in answer.reads:
-            assert metric in exposed
-            assert set(labels) <= exposed[metric] | {"namespace", "pod", "model"}
-
-
-def test_every_alert_says_what_it_means_and_leads_to_its_place_in_the_runbook() -> None:
-    headings = re.findall(r"^### (\w+)$", RUNBOOK.read_text(), re.MULTILINE)
-    assert headings == list(RULES)
+def test_every_alert_leads_to_its_place_in_the_runbook_which_has_the_texts_of_advice() -> None:
+    page = RUNBOOK.read_text()
+    assert re.findall(r"^### (\w+)$", page, re.MULTILINE) == list(RULES)
     for alert, rule in RULES.items():
-        assert rule["labels"]["severity"] in {"critical", "warning", "info"}
-        assert rule["annotations"]["summary"]
         assert rule["annotations"]["runbook_url"] == f"docs/runbook.md#{alert.lower()}"
-
-
-def test_the_runbook_has_the_texts_of_advice() -> None:
-    """So that they are read without the command, too."""
-    assert f"\n\n{advice_tables.table()}\n" in RUNBOOK.read_text()
+    assert f"\n\n{advice_tables.table()}\n" in page

@@ -23,7 +23,6 @@ from guided_contract.combinations.table import ROWS, that_hold
 from guided_engine.processors.interface import DenseFactory
 from guided_operator.api.combinations import facts_of
 from guided_operator.policy.spec_checks import check
-from support import matrix
 from support.combinations import REFUSED, WARNED, Example, examples, numbers, resource, runner
 from support.manifests import guided_model
 
@@ -110,20 +109,13 @@ def test_a_resource_is_read_as_the_facts_that_it_was_made_of(tmp_path: Path, row
             assert getattr(read, name) == getattr(example.facts, name), f"{example.name}: {name}"
 
 
-@pytest.mark.parametrize("size", range(4))
+@pytest.mark.parametrize("size", [0, 2])
 def test_vllm_overlaps_batches_by_the_size_that_counts_here(size: int) -> None:
     from vllm.config.parallel import ParallelConfig
 
     told = SimpleNamespace(enable_dbo=False, ubatch_size=size)
     gm = guided_model(engine__args=[f"--ubatch-size={size}"])
     assert facts_of(gm.spec).dbo is ParallelConfig.use_ubatching.fget(told)
-
-
-def test_model_runner_v1_ends_where_the_number_of_ngrams_drafts_changes() -> None:
-    from vllm.v1.spec_decode.ngram_proposer_gpu import NgramProposerGPU
-
-    with pytest.raises(AssertionError):
-        NgramProposerGPU.propose(SimpleNamespace(k=3), 0, *[None] * 4)
 
 
 def test_model_runner_v2_overlaps_no_batches_of_what_the_rows_name(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,33 +134,6 @@ def test_model_runner_v2_overlaps_no_batches_of_what_the_rows_name(monkeypatch: 
     others = ("hybrid models", "multimodal models", "context parallelism", "PIECEWISE CUDA graphs")
     alone = {f"dual batch overlap with {what}" for what in others}  # docs/compatibility.md says so
     assert {*VllmConfig._get_dbo_unsupported_features(told)} == rows | alone
-
-
-def test_rows_are_told_apart_and_of_words_that_are_known() -> None:
-    assert len({one.where for one in (*ROWS, *RAN)}) == len(ROWS) + len(RAN)
-    assert len(REFUSED) == 20, "each of a row"
-    assert all(row.happens.endswith("refuses") for row in ROWS if row.where in REFUSED)
-    for row in ROWS:
-        assert ": " in row.message, f"{row.where}: what to set instead"
-
-
-def test_what_is_said_to_have_run_it_is_there() -> None:
-    cells = {cell.name for cell in matrix.FULL}
-    for one in RAN:
-        file, _, cell = one.test.partition(" ")
-        assert (ROOT / file).is_file(), one.where
-        assert not cell or cell in cells, one.where
-
-
-def test_a_rank_reads_what_its_rows_ask_for_and_no_more() -> None:
-    """Each fact read differs from what is not known; what is not played of vLLM's configuration cannot be."""
-    from guided_engine.compat.combination_check import facts_of
-
-    config = SimpleNamespace(speculative_config=_drafts(adaptive=True), use_v2_model_runner=False)
-    found, unread = facts_of(config, [_Undrafted]), Facts()
-    read = {name for name in Facts.__struct_fields__ if getattr(found, name) != getattr(unread, name)}
-    own = {name for row in ROWS if row.happens == "plugin refuses" for name in row.when}
-    assert read == own - {"foreign"} | {"block"}, "a class that is foreign makes no factory"
 
 
 def test_a_rank_refuses_by_vllms_own_configuration() -> None:

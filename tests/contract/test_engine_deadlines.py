@@ -21,7 +21,6 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(
     ("fields", "ranks_s", "hosts_s"),
     [
-        ({"probes__startupTimeout": "90500ms"}, 91, 91),
         ({"engine__args": ["--distributed-timeout-seconds=60"]}, 60, 1800),
         ({"parallelism__tensor": 4, "parallelism__nodes": 2, "probes__startupTimeout": "2h"}, 7200, 7200),
     ],

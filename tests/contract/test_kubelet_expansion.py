@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from guided_contract import names
 from guided_operator.builders.pod import pod_template
 from guided_operator.builders.pod_paths import Site
-from guided_operator.builders.revision_key import pod_key
 from guided_operator.cli.local.pod import containers
 from guided_operator.policy.installation_limits import Limits
 from guided_operator.policy.spec_checks import check
@@ -87,9 +86,3 @@ def test_every_word_arrives_as_it_was_written(args: list[str], values: list[str]
     local = {each.name: each for each in containers(template)}[names.ENGINE_CONTAINER]
     assert list(local.command) == words
     assert local.environment == environment
-
-
-def test_pods_that_were_left_to_the_kubelet_are_another_revision() -> None:
-    """An earlier operator stored them with `$(NAME)` in them: keys as it made them."""
-    assert pod_key(guided_model()) == "f790f7982b"
-    assert pod_key(guided_model(engine__env=[{"name": "APP_A", "value": "$(HOME)"}])) != "f55f543b50"

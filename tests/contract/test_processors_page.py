@@ -6,9 +6,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-from guided_contract.config import LogitsProcessorConfig
-from guided_engine.processors import registry
-
 PAGE = Path(__file__).resolve().parents[2] / "docs/processors.md"
 BLOCKS = re.findall(r"^```(python|yaml|sh)\n(.*?)^```$", PAGE.read_text(), re.DOTALL | re.MULTILINE)
 MODULE, TEST = (text for language, text in BLOCKS if language == "python")
@@ -40,8 +37,3 @@ def test_what_the_page_says_to_save_passes_what_it_says_to_run(tmp_path: Path) -
     assert done.returncode == 0, done.stdout + done.stderr
     assert "2 passed" in done.stdout
     assert "GuidedModel default/tiny is valid" in done.stdout
-
-
-def test_every_processor_that_the_page_names_is_there() -> None:
-    for factory in re.findall(r"^\| `(guided_engine\.[^`]+)` \|", PAGE.read_text(), re.MULTILINE):
-        assert registry.find(LogitsProcessorConfig(name="shipped", factory=factory))

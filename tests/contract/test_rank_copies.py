@@ -11,19 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from llguidance import LLMatcher
 
-from guided_contract.wire import Load, Ticket
 from guided_engine.compat.runner_v2 import RunnerV2
-from guided_engine.processors.interface import Context
-from guided_engine.processors.registry import Registry
-from guided_engine.ranks.arrivals import RankTraits
-from guided_engine.ranks.bitmasks import BitmaskBuffer
-from guided_engine.ranks.loaded_grammars import LoadedGrammars
-from guided_engine.ranks.rank_guide import RankGuide
-from guided_engine.ranks.step import Arrival, Plan
-from guided_grammar.registry import Backends
-from support.rank import VOCAB, ByteVocabulary
+from support.rank import VOCAB, Rank, arrival
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
@@ -91,57 +81,28 @@ def device(monkeypatch: pytest.MonkeyPatch) -> LateDevice:
     return late
 
 
-class Rank:
-    """A guide whose masks go through vLLM's own masker of Model Runner V2."""
+class OnDevice:
+    """A rank whose masks go through vLLM's own masker of Model Runner V2."""
 
     def __init__(self) -> None:
         from vllm.v1.worker.gpu.structured_outputs import StructuredOutputsWorker
 
-        loaded_grammars = LoadedGrammars(Backends(ByteVocabulary()))
-        pattern = "(abc)*"
-        spec = LLMatcher.grammar_from_regex(pattern)
-        assert not loaded_grammars.load(Load(key=pattern, backend="guidance", spec=spec)).error
-        self.ticket = Ticket(key=pattern, backend="guidance")
-        self.buffer = BitmaskBuffer(8, VOCAB, Backends(ByteVocabulary()))
-        self.guide = RankGuide(
-            RankTraits(0, VOCAB, is_async=True),
-            loaded_grammars,
-            Registry([], Context(vocab_size=VOCAB)),
-            self.buffer,
-            lambda _record: None,
-        )
+        self.rank = Rank()
+        self.ticket = self.rank.load("(abc)*")
         masker = StructuredOutputsWorker(8, VOCAB, torch.device("cpu"), 1, 1)
         self.runner: Any = SimpleNamespace(structured_outputs_worker=masker, batch_sharder=None)
-        self.adapter = RunnerV2(self.runner, self.guide)
+        self.adapter = RunnerV2(self.runner, self.rank.guide)
         self.expected: list[np.ndarray] = []
 
     def step(self, number: int) -> None:
         """Take one step; its token is known to the host at once, whatever the device has done."""
-        arrival = Arrival(
-            request_id="r",
-            prompt_tokens=[1],
-            prompt_length=1,
-            known_tokens=[1],
-            computed=0,
-            is_guided=True,
-            ticket=self.ticket,
-            stop_tokens=(),
-            arguments={},
-        )
-        plan = Plan(
-            finished=(),
-            arrivals=[arrival] if number == 0 else [],
-            resumed={},
-            computed=[("r", number)] if number else [],
-            scheduled={"r": 1},
-            drafts={},
-        )
-        self.guide.begin(plan)
-        masks = self.guide.masks()
+        new = [arrival("r", self.ticket, prompt_tokens=[1], stop_tokens=())] if number == 0 else []
+        computed = {"r": number} if number else {}
+        masks = self.rank.step(new, computed=computed, scheduled={"r": 1})
         assert masks is not None
         self.expected.append(masks.bitmask.copy())
         self.adapter.sample(self._sample, masks, None)
-        self.guide.sampled(lambda: [("r", [TEXT[number]])])
+        self.rank.guide.sampled(lambda: [("r", [TEXT[number]])])
 
     def _sample(self, grammar_output: Any) -> None:
         batch = SimpleNamespace(
@@ -158,17 +119,13 @@ class Rank:
         )
 
 
-def run(rank: Rank, device: LateDevice) -> bool:
-    """Return whether the device saw every step's mask as it was filled."""
+def test_a_device_that_copies_late_sees_every_mask(device: LateDevice) -> None:
+    rank = OnDevice()
     for number in range(STEPS):
         rank.step(number)
     device.finish()
     assert len(device.seen) == len(rank.expected) == STEPS
     assert len({mask.tobytes() for mask in rank.expected}) == 3
-    return all(np.array_equal(a, b[:1]) for a, b in zip(rank.expected, device.seen, strict=True))
-
-
-def test_a_device_that_copies_late_sees_every_mask(device: LateDevice) -> None:
-    assert run(Rank(), device)
+    assert all(np.array_equal(a, b[:1]) for a, b in zip(rank.expected, device.seen, strict=True))
     # A copy and a kernel a step: when the third step's memory is wanted, two steps' work waits.
     assert device.most_behind == 4

@@ -53,12 +53,6 @@ class TestLink:
             link.stop()
             assert not link._thread.is_alive()
 
-    def test_answers_what_it_is_asked(self, path: Path) -> None:
-        with FakeService(path) as service, self.linked(path, lambda m: Loaded(key=m.key)):
-            service.wait_for(Hello)
-            service.peers("rank")[0].send(Load(key="k", backend="guidance", spec="s"))
-            assert service.wait_for(Loaded).key == "k"
-
     def test_what_is_loaded_for_a_service_that_has_gone_is_lost_with_it(self, path: Path) -> None:
         """Else it would stay for ever: the next one does not know of it."""
         done: list[str] = []
@@ -99,15 +93,6 @@ class TestLink:
             finally:
                 child.kill()
                 child.wait(10)
-
-    def test_connects_before_the_service_is_there_and_again_after_it_died(self, path: Path) -> None:
-        lost: list[None] = []
-        with self.linked(path, lambda _: None, lambda: lost.append(None)):
-            for life in range(3):
-                with FakeService(path) as service:
-                    service.wait_for(Hello)
-                    wait_until(lambda: service.peers("rank"))
-                wait_until(lambda: len(lost) == life + 1)  # noqa: B023 - called before the next life
 
     def test_sends_what_it_is_told_in_order_also_after_an_outage(self, path: Path) -> None:
         with self.linked(path, lambda _: None) as link:

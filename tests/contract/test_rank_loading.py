@@ -1,26 +1,21 @@
 """Loading grammars on a rank, and a rank's signs of life."""
 
-import os
 import random
-from pathlib import Path
 
 import numpy as np
 import pytest
 from devtools import tinymodel
 
+from guided_contract.backends import Backend
 from guided_contract.config import PodConfig
-from guided_contract.heartbeat import Heartbeats, core_slot, now_ns
 from guided_contract.wire import Load, Unload
-from guided_engine.heartbeats import Pulse
 from guided_engine.ranks.loaded_grammars import LoadedGrammars, LoadError
 from guided_grammar.backend import BackendError
 from guided_grammar.masks import words as mask_words
 from guided_grammar.registry import Backends
-from guided_grammar.xgrammar.backend import XGrammarBackend
 from guided_sidecar.grammar.compile import vocabulary
 from guided_sidecar.grammar.compile.vocabulary import Vocabulary
 from support import grammars
-from support.engine import wait_until
 
 
 @pytest.fixture(scope="module")
@@ -42,17 +37,6 @@ def guidance_load(words: Vocabulary, key: str = "k") -> Load:
 
 
 class TestPrototypes:
-    def test_xgrammar_and_llguidance_load_and_make_matchers(self, words: Vocabulary) -> None:
-        loaded_grammars = LoadedGrammars(Backends(words))
-        for load in (xgrammar_load(words, "x"), guidance_load(words, "g")):
-            loaded = loaded_grammars.load(load)
-            assert (loaded.key, loaded.error) == (load.key, "")
-            assert 0 < loaded.start_ns <= loaded.end_ns
-            first, second = loaded_grammars.matcher(load.key, [1]), loaded_grammars.matcher(load.key, [1])
-            token = words.tokens.index(b"a")
-            assert first.accept([token])
-            assert second.accept([token])  # each has its own state
-
     def test_what_would_fill_a_rank_is_not_compiled_there(
         self, words: Vocabulary, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -94,15 +78,6 @@ class TestPrototypes:
         assert not loaded_grammars.matcher("k", [1]).accept([token])
         assert old.accept([token]), "sequences that have begun keep theirs"
 
-    def test_what_is_loaded_is_not_loaded_again(
-        self, words: Vocabulary, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        loaded_grammars = LoadedGrammars(Backends(words))
-        load = xgrammar_load(words)
-        assert not loaded_grammars.load(load).error
-        monkeypatch.setattr(XGrammarBackend, "load", None)
-        assert not loaded_grammars.load(load).error
-
     def test_unloading_leaves_running_matchers_alone(self, words: Vocabulary) -> None:
         loaded_grammars = LoadedGrammars(Backends(words))
         loaded_grammars.load(xgrammar_load(words))
@@ -113,16 +88,10 @@ class TestPrototypes:
         with pytest.raises(LoadError, match="not loaded"):
             loaded_grammars.matcher("k", [1])
 
-    @pytest.mark.parametrize(
-        "load",
-        [
-            Load(key="k", backend="guidance", spec="this is no grammar"),
-            Load(key="k", backend="xgrammar", spec="this is no grammar"),
-        ],
-    )
-    def test_a_fault_is_told_and_keeps_nothing(self, words: Vocabulary, load: Load) -> None:
+    @pytest.mark.parametrize("backend", ["guidance", "xgrammar"])
+    def test_a_fault_is_told_and_keeps_nothing(self, words: Vocabulary, backend: Backend) -> None:
         loaded_grammars = LoadedGrammars(Backends(words))
-        assert loaded_grammars.load(load).error
+        assert loaded_grammars.load(Load(key="k", backend=backend, spec="this is no grammar")).error
         assert len(loaded_grammars) == 0
 
     def test_orphans_stay_until_the_next_service_has_gone(self, words: Vocabulary) -> None:
@@ -139,35 +108,3 @@ class TestPrototypes:
             assert len(loaded_grammars) == 2
         loaded_grammars.matcher("kept", [1])
         loaded_grammars.matcher("new", [1])
-
-
-class TestPulse:
-    def test_shows_life_steps_and_work(self, tmp_path: Path) -> None:
-        path = tmp_path / "heartbeats"
-        busy = [0]
-        pulse = Pulse(path, core_slot(0, 1), lambda: busy[0])
-        with pytest.raises(OSError, match="heartbeats"):
-            pulse.beat()
-        reader = Heartbeats.create(path)
-        pulse.beat()
-        idle = reader.read(core_slot(0, 1))
-        assert (idle.pid, idle.steps, idle.busy) == (os.getpid(), 0, 0)
-        busy[0] = 2
-        pulse.beat()
-        waiting = reader.read(core_slot(0, 1))
-        assert (waiting.busy, waiting.steps) == (2, 0)
-        assert waiting.beat_ns > waiting.step_ns == idle.step_ns  # it is busy, and made no step since
-        pulse.step()
-        pulse.beat()
-        stepped = reader.read(core_slot(0, 1))
-        assert stepped.steps == 1
-        assert idle.step_ns < stepped.step_ns <= now_ns()
-        reader.close()
-
-    def test_its_thread_waits_for_the_file(self, tmp_path: Path) -> None:
-        pulse = Pulse(tmp_path / "heartbeats", 3)
-        pulse.start()
-        reader = Heartbeats.create(tmp_path / "heartbeats")
-        wait_until(lambda: reader.read(3).pid == os.getpid())
-        pulse.stop()
-        reader.close()

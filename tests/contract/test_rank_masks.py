@@ -184,10 +184,6 @@ class TestEachBackend:
         assert matcher.is_terminated()
         assert matcher.accept([79])
 
-    def test_a_wrong_token_is_rejected(self, words: Words, backend: Backend) -> None:
-        matcher = words.twins(backend, "regex", "a").make_ours()
-        assert not matcher.accept([words.vocabulary.tokens.index(b"b")])
-
     def test_no_draft_is_valid_after_the_end_and_rows_are_full(self, words: Words, backend: Backend) -> None:
         matcher = words.twins(backend, "regex", "a").make_ours()
         token = words.vocabulary.tokens.index(b"a")
@@ -199,13 +195,6 @@ class TestEachBackend:
         assert allowed(bitmask[1]) == [EOS]
         assert (bitmask[2:] == -1).all()
         assert matcher.valid_prefix([token, EOS]) == 2  # the state stayed
-
-    def test_reset_starts_over(self, words: Words, backend: Backend) -> None:
-        matcher = words.twins(backend, "regex", "ab").make_ours()
-        token = words.vocabulary.tokens.index(b"a")
-        assert matcher.accept([token])
-        matcher.reset()
-        assert matcher.accept([token])
 
 
 class Broken:

@@ -9,8 +9,7 @@ import pytest
 from devtools import tinymodel
 
 from guided_contract.wire import Ticket
-from guided_engine.ranks.reasoning import AT_ONCE, Boundary, Reasoning
-from guided_engine.ranks.step import Plan
+from guided_engine.ranks.reasoning import Boundary, Reasoning
 from support.rank import EOS, VOCAB, A, B, C, Rank, allowed, arrival
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -34,11 +33,11 @@ class WholeText:
 
     def __init__(self, tokenizer: Any) -> None:
         self.model_tokenizer = tokenizer
-        self._end = [tokenizer.get_vocab()[word] for word in ("</think>", "<tool_call>", "</think>")]
+        self.ends = [tokenizer.get_vocab()[word] for word in ("</think>", "<tool_call>", "</think>")]
 
     def is_reasoning_end(self, input_ids: Sequence[int]) -> bool:
         ids = list(input_ids)
-        return any(ids[i : i + 3] == self._end for i in range(len(ids)))
+        return any(ids[i : i + 3] == self.ends for i in range(len(ids)))
 
     def is_reasoning_end_streaming(self, input_ids: Sequence[int], _delta: Sequence[int]) -> bool:
         return self.is_reasoning_end(input_ids)
@@ -77,9 +76,11 @@ def test_the_boundary_is_upstreams(name: str, tokenizer: Any) -> None:
 
     vocabulary = tokenizer.get_vocab()
     words = [*(vocabulary[word] for word in WORDS), vocabulary[","], 300, 301, 302]
+    if name == "whole text":
+        words = [*make_parser(name, tokenizer).ends, 300]
     rng = random.Random(44993)
     inside = 0
-    for _ in range(400):
+    for _ in range(150):
         prompt, ended = rng.choices(words, k=3), rng.choice((None, None, False, True))
         if rng.random() < 0.5:
             prompt.append(vocabulary["<think>"])
@@ -104,28 +105,7 @@ def test_the_boundary_is_upstreams(name: str, tokenizer: Any) -> None:
             manager.accept_tokens(request, tokens)
             assert tokens[reasoning.accept(known, tokens) :] == fed
             known += len(tokens)
-    assert inside > (5 if name == "whole text" else 50)
-
-
-def test_a_rewound_sequence_reasons_again_unless_its_end_stays(tokenizer: Any) -> None:
-    from guided_engine.compat.runner_reasoning import EngineReasoner
-
-    comma = tokenizer.get_vocab()[","]
-    prompt = [tokenizer.get_vocab()["<|pad|>"]]
-    for kept, first in ((3, 3), (2, 3), (5, 3)):
-        reasoning = Reasoning(
-            lambda: EngineReasoner(make_parser("comma", tokenizer)), prompt, NO_ENDS, has_ended=None
-        )
-        output = [300, 301, comma, 302, 303]
-        assert reasoning.accept(0, output) == 3
-        reasoning.rewind(kept)
-        assert reasoning.accept(0, output[:kept]) == min(first, kept)
-        assert (reasoning.opening([300]) == AT_ONCE) == (kept >= 3)
-        assert reasoning.accept(kept, output[kept:]) == max(0, first - kept)
-    # Reasoning that went another way the second time.
-    reasoning.rewind(1)
-    assert reasoning.accept(0, [300, 302, 302, 302]) == 4
-    assert reasoning.accept(4, [comma, 5]) == 1
+    assert inside > 10
 
 
 class TestFactory:
@@ -155,12 +135,6 @@ class TestFactory:
         reasoner = make({"chat_template_kwargs": {}})
         assert not reasoner.has_ended(tokenizer.encode("<|pad|>a"))
         assert reasoner.has_ended(tokenizer.encode("a"))
-
-    @pytest.mark.parametrize("fields", [{"reasoning_parser": ""}, {"enable_in_reasoning": True}])
-    def test_is_none_where_grammars_hold_at_once(self, fields: dict[str, Any]) -> None:
-        from guided_engine.compat.runner_reasoning import reasoner_factory
-
-        assert reasoner_factory(self.config(**fields)) is None
 
 
 class ByEnd:
@@ -206,15 +180,6 @@ def free(masks: Any, row: int, *held_back: int) -> bool:
 
 
 class TestRows:
-    def test_reasoning_forbids_the_end_alone_and_the_grammar_begins_after_it(self, rank: Rank) -> None:
-        assert free(rank.step([arrival("r", rank.load("ab"))]), 0)
-        rank.sampled(r=[STOP])
-        assert free(rank.step(computed={"r": 3}, scheduled={"r": 1}), 0)
-        rank.sampled(r=[THINK_END])
-        assert allowed(rank.step(computed={"r": 4}, scheduled={"r": 1})) == [A]
-        rank.sampled(r=[A])
-        assert allowed(rank.step(computed={"r": 5}, scheduled={"r": 1})) == [B]
-
     def test_pr_44993_within_a_draft_only_the_rows_after_the_boundary_are_masked(self, rank: Rank) -> None:
         ticket = rank.load("abc")
         rank.step([arrival("r", ticket), arrival("s", ticket)])
@@ -244,22 +209,6 @@ class TestRows:
         assert masks is not None
         assert masks.acceptable == [taken]
         assert all(free(masks, row) for row in range(1 + taken))
-
-    def test_a_boundary_at_the_end_of_a_draft_masks_the_row_after_it(self, rank: Rank) -> None:
-        rank.step([arrival("r", rank.load("ab"))])
-        rank.sampled(r=[STOP])
-        masks = rank.step(computed={"r": 3}, scheduled={"r": 3}, drafts={"r": [STOP, THINK_END]})
-        assert [free(masks, row) for row in range(3)] == [True, True, False]
-        assert allowed(masks, 2) == [A]
-
-    def test_drafts_that_nobody_knows_may_not_be_accepted(self, rank: Rank) -> None:
-        rank.step([arrival("r", rank.load("ab"))])
-        rank.sampled(r=[STOP])
-        rank.guide.begin(Plan({}, (), {}, [("r", 3)], {"r": 3}, {"r": [-1, -1]}))
-        masks = rank.guide.masks()
-        assert masks is not None
-        assert masks.acceptable == [0]
-        assert all(free(masks, row) for row in range(3))
 
     def test_a_token_that_is_content_already_is_the_grammars_but_not_masked(self) -> None:
         rank = Rank(reasoner=Implicit)

@@ -1,259 +1,219 @@
-"""The wrapper around a model runner: no fault of ours leaves it, and other steps are the runner's own."""
+"""The wrapper around a model runner: guided rows alone are masked, and no fault of ours leaves it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 
 from guided_contract import config as pod_config
 from guided_contract.config import GuidedDecodingConfig, LogitsProcessorConfig, PodConfig
 from guided_contract.names import TICKET_ARG
 from guided_contract.wire import Failed, Hello, Load, Loaded
-from guided_engine.compat.runner import (
-    ENDS_ATTRIBUTE,
-    INVALID_ATTRIBUTE,
-    GuidedRunner,
-)
+from guided_engine.compat.runner import ENDS_ATTRIBUTE, INVALID_ATTRIBUTE, GuidedRunner
+from guided_engine.compat.runner_v2 import RunnerV2
 from guided_engine.cpus import Cpus
 from guided_engine.processors.registry import FactoryError
-from guided_engine.ranks.mask_wait import Waits
-from guided_engine.ranks.row_edits import StepEdits
-from guided_engine.ranks.step import Masks, Plan, ReadFaults, ReadSampled
 from support.engine import pod_config as pod_for
 from support.engine import wait_until
 from support.fake_service import FakeService
+from support.rank import VOCAB, A, B, allowed
+from support.rank import Rank as Guided
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
 
-FAILED = Failed(request_id="r", code="sequence_matcher_failed", key="k")
+class Masker:
+    """Where vLLM's runner masks; remembers for whom."""
+
+    def __init__(self) -> None:
+        self.masked: list[list[str]] = []
+        self.bitmasks: list[np.ndarray] = []
+
+    def apply_grammar_bitmask(
+        self, _logits: Any, _batch: Any, request_ids: list[str], bitmask: np.ndarray
+    ) -> None:
+        self.masked.append(list(request_ids))
+        self.bitmasks.append(bitmask.copy())
 
 
 class Runner:
-    """As much of a model runner as the wrapper touches; remembers what it was called with."""
+    """Runs a step as Model Runner V2 does, but for the model: every row samples an `a`."""
 
     def __init__(self, *, drafts: bool = False) -> None:
         self.vllm_config = SimpleNamespace(
             speculative_config=object() if drafts else None,
             scheduler_config=SimpleNamespace(async_scheduling=True),
         )
+        self.structured_outputs_worker = Masker()
+        self.batch_sharder = None
         self.execute_model_state: Any = None
         self.sampled_with: list[Any] = []
-        self.drafts_taken = 0
+        self.drafts: Any = None
         self._sample = self._bookkeeping_sync = None  # what compat.cpu wraps in a V1 runner
 
     def execute_model(self, scheduled: Any, *, dummy_run: bool = False) -> None:
-        del dummy_run
-        self.execute_model_state = scheduled
+        self.execute_model_state = None if dummy_run else list(scheduled.num_scheduled_tokens)
 
     def sample_tokens(self, grammar_output: Any) -> Any:
         self.sampled_with.append(grammar_output)
-        self.execute_model_state = None
-        return SimpleNamespace()
+        ids, self.execute_model_state = self.execute_model_state or [], None
+        batch = SimpleNamespace(req_ids=ids, cu_num_logits_np=np.arange(len(ids) + 1))
+        if isinstance(getattr(grammar_output, "grammar_bitmask", None), np.ndarray):
+            self.structured_outputs_worker.apply_grammar_bitmask(
+                torch.zeros(len(ids), VOCAB),
+                batch,
+                grammar_output.structured_output_request_ids,
+                grammar_output.grammar_bitmask,
+            )
+        return SimpleNamespace(
+            copy_event=SimpleNamespace(synchronize=lambda: None),
+            num_sampled_tokens_np=np.ones(len(ids), dtype=np.int32),
+            sampled_token_ids=np.full((len(ids), 1), A),
+            model_runner_output=SimpleNamespace(req_ids=ids),
+        )
 
     def take_draft_token_ids(self) -> Any:
-        self.drafts_taken += 1
-        raise RuntimeError("no drafts")
+        return self.drafts
 
 
-class Guide:
-    """A guide that raises in the methods named; it has one sequence, which samples, once one has arrived."""
+class Rank:
+    """A runner in its wrapper, with a guide; requests whose name begins with g are guided."""
 
-    def __init__(self, *raising: str) -> None:
-        self.raising = raising
-        self.calls: list[str] = []
-        self.waits = Waits()
-        self.plans: list[Plan] = []
-        self.is_empty = True
-        self.failed = False
-        self.invalid_drafts: dict[str, int] = {}
-        self.scheduled_drafts: dict[str, list[int]] = {}
-        self.bitmask: Any = "bits"
+    def __init__(self, *, drafts: bool = False) -> None:
+        guided = Guided()
+        self.ticket = guided.load("a*b")
+        self.guide = guided.guide
+        self.runner = Runner(drafts=drafts)
+        self.masker = self.runner.structured_outputs_worker
+        self.steps: list[None] = []
+        self.told: list[Failed] = []
+        adapter = RunnerV2(self.runner, self.guide)
+        GuidedRunner(self.runner, self.guide, adapter, lambda: self.steps.append(None), self.told.append)
+        self.computed: dict[str, int] = {}
 
-    @property
-    def is_sampling(self) -> bool:
-        return not self.is_empty
-
-    has_factories = False
-
-    def begin(self, plan: Plan) -> None:
-        self.plans.append(plan)
-        self.is_empty = False
-        self._call("begin")
-
-    def skip_step(self) -> None:
-        self.calls.append("skip_step")
-
-    def leave_step(self) -> None:
-        self.left = len(self.calls)
-
-    def settle(self) -> None:
-        self._call("settle")
-
-    def masks(self) -> Masks | None:
-        self._call("masks")
-        return Masks(["r"], self.bitmask, [0])
-
-    def edits(self) -> StepEdits | None:
-        self._call("edits")
-        return None
-
-    def sampled(self, _read: ReadSampled, _faults: ReadFaults) -> None:
-        self._call("sampled")
-
-    def ends(self) -> list[Failed]:
-        self._call("ends")
-        return [FAILED] if self.failed else []
-
-    def fail_all(self) -> None:
-        self.failed = True
-
-    def _call(self, name: str) -> None:
-        self.calls.append(name)
-        if name in self.raising:
-            raise RuntimeError(f"made to fail in {name}")
-
-
-class Adapter:
-    def reader(self, output: Any) -> ReadSampled:  # noqa: ARG002 - the interface's
-        return list
-
-    def carrier(self, output: Any) -> Any:
-        return output
-
-    def sample(
+    def step(
         self,
-        original: Callable[[Any], Any],
-        masks: Masks | None,
-        edits: StepEdits | None,  # noqa: ARG002 - the interface's
-    ) -> tuple[Any, ReadFaults]:
-        return original(masks), dict
+        scheduled: Mapping[str, int],
+        *,
+        new: Sequence[str] = (),
+        prompt: int = 1,
+        finished: Sequence[str] = (),
+        drafts: Mapping[str, list[int]] | None = None,
+    ) -> Any:
+        """Take a step, and return what reaches the engine core."""
+        self.runner.execute_model(self.plan(scheduled, new, prompt, finished, drafts))
+        for request_id, count in scheduled.items():
+            self.computed[request_id] = self.computed.get(request_id, 0) + count
+        return self.runner.sample_tokens(None).model_runner_output
 
+    def plan(
+        self,
+        scheduled: Mapping[str, int],
+        new: Sequence[str],
+        prompt: int = 1,
+        finished: Sequence[str] = (),
+        drafts: Mapping[str, list[int]] | None = None,
+    ) -> Any:
+        cached = [request_id for request_id in scheduled if request_id not in new]
+        return SimpleNamespace(
+            scheduled_new_reqs=[self._new(request_id, prompt) for request_id in new],
+            scheduled_cached_reqs=SimpleNamespace(
+                req_ids=cached,
+                num_computed_tokens=[self.computed[one] for one in cached],
+                resumed_req_ids=(),
+            ),
+            finished_req_ids=set(finished),
+            num_scheduled_tokens=dict(scheduled),
+            scheduled_spec_decode_tokens=drafts or {},
+            has_structured_output_requests=False,
+        )
 
-def scheduled(*, guided: bool) -> Any:
-    constraint = SimpleNamespace(all_constraints_none=lambda: False) if guided else None
-    ticket = {TICKET_ARG: {"key": "k", "backend": "guidance"}}
-    params = SimpleNamespace(
-        structured_outputs=constraint,
-        extra_args=ticket,
-        all_stop_token_ids={1},
-        max_tokens=16,
-        temperature=1.0,
-    )
-    new = SimpleNamespace(
-        req_id="r",
-        sampling_params=params,
-        prompt_token_ids=[5],
-        prompt_len=1,
-        num_computed_tokens=0,
-        prefill_token_ids=None,
-    )
-    return SimpleNamespace(
-        scheduled_new_reqs=[new],
-        scheduled_cached_reqs=SimpleNamespace(req_ids=[], num_computed_tokens=[], resumed_req_ids=[]),
-        finished_req_ids=set(),
-        num_scheduled_tokens={"r": 1},
-        scheduled_spec_decode_tokens={},
-        has_structured_output_requests=False,
-    )
-
-
-def wrap(runner: Runner, guide: Any, steps: list[None] | None = None) -> GuidedRunner:
-    counted = steps if steps is not None else []
-    return GuidedRunner(runner, guide, Adapter(), lambda: counted.append(None))
+    def _new(self, request_id: str, prompt: int) -> Any:
+        is_guided = request_id.startswith("g")
+        extra = {TICKET_ARG: {"key": self.ticket.key, "backend": self.ticket.backend}}
+        params = SimpleNamespace(
+            structured_outputs=SimpleNamespace(all_constraints_none=lambda: not is_guided),
+            extra_args=extra if is_guided else None,
+            all_stop_token_ids=set(),
+            max_tokens=16,
+            temperature=1.0,
+        )
+        tokens = [5] * prompt
+        return SimpleNamespace(
+            req_id=request_id,
+            sampling_params=params,
+            prompt_token_ids=tokens,
+            prompt_len=prompt,
+            prefill_token_ids=tokens,
+            num_computed_tokens=0,
+        )
 
 
 class TestGuidedRunner:
-    def test_a_step_of_ours_is_masked_and_marked(self) -> None:
-        runner, guide, steps = Runner(), Guide(), []
-        wrap(runner, guide, steps)
-        step = scheduled(guided=True)
-        runner.execute_model(step)
-        assert step.has_structured_output_requests
-        output = runner.sample_tokens(None)
-        assert guide.waits.total_ns > 0
-        assert runner.sampled_with[0].request_ids == ["r"]
-        assert guide.calls == ["begin", "settle", "masks", "edits", "sampled", "ends"]
-        assert guide.plans[0].arrivals[0].ticket.key == "k"
-        assert not hasattr(output, ENDS_ATTRIBUTE)
-        assert len(steps) == 1
+    def test_a_mixed_batch_masks_the_guided_rows_alone(self) -> None:
+        """InternLM/lmdeploy PR 4167: rows of unguided requests left uninitialised."""
+        rank = Rank()
+        rank.step({"u": 1, "g": 1, "v": 1}, new=["u", "g", "v"])
+        for _ in range(3):
+            rank.step({"u": 1, "g": 1, "v": 1})
+        assert rank.masker.masked == [["g"]] * 4
+        assert [len(bitmask) for bitmask in rank.masker.bitmasks] == [1] * 4
+        assert allowed(SimpleNamespace(bitmask=rank.masker.bitmasks[-1])) == [A, B]  # type: ignore[arg-type]
+        assert len(rank.steps) == 4
+        assert rank.guide.waits.total_ns > 0
 
-    def test_tokens_are_accepted_before_drafts_are_waited_for(self) -> None:
-        runner, guide = Runner(drafts=True), Guide()
-        runner.take_draft_token_ids = lambda: guide.calls.append("drafts")  # type: ignore[method-assign]
-        wrap(runner, guide)
-        runner.execute_model(scheduled(guided=True))
-        runner.sample_tokens(None)
-        assert guide.calls == ["begin", "settle", "drafts", "masks", "edits", "sampled", "ends"]
+    def test_steps_in_which_no_guided_request_samples_are_vllms_own(self) -> None:
+        """Before one has come, while its prompt is computed, and after it has gone."""
+        rank = Rank()
+        rank.step({"u": 1}, new=["u"])
+        rank.step({"u": 1, "g": 4}, new=["g"], prompt=8)
+        assert rank.masker.masked == []
+        rank.step({"u": 1, "g": 4})
+        assert rank.masker.masked == [["g"]]
+        rank.step({"u": 1}, finished=["g"])
+        rank.step({"u": 1})
+        assert rank.masker.masked == [["g"]]
+        assert [each is None for each in rank.runner.sampled_with] == [True, True, False, True, True]
 
-    def test_a_step_without_ours_costs_nothing(self) -> None:
-        runner, guide = Runner(), Guide()
-        wrap(runner, guide)
-        step = scheduled(guided=False)
-        runner.execute_model(step)
-        runner.sample_tokens("upstream's own")
-        assert guide.calls == ["skip_step"]
-        assert runner.sampled_with == ["upstream's own"]
-        assert not step.has_structured_output_requests
-
-    def test_warming_up_is_not_a_step(self) -> None:
-        runner, guide, steps = Runner(), Guide(), []
-        wrap(runner, guide, steps)
-        runner.execute_model(scheduled(guided=True), dummy_run=True)
-        assert guide.calls == []
-        assert steps == []
-
-    def test_the_masks_of_a_warm_up_reach_their_kernel(self) -> None:
-        runner, guide = Runner(), Guide()
-        wrap(runner, guide)
-        runner.execute_model(scheduled(guided=True), dummy_run=True)
-        runner.sample_tokens("warm-up")
-        assert runner.sampled_with == ["warm-up"]
-        assert guide.calls == []
-
-    def test_what_a_rank_gives_up_is_reported_beside_the_output(self) -> None:
-        runner, guide, told = Runner(), Guide("masks"), []
-        GuidedRunner(runner, guide, Adapter(), lambda: None, told.append)
-        runner.execute_model(scheduled(guided=True))
-        output = runner.sample_tokens(None)
-        assert getattr(output, ENDS_ATTRIBUTE) == {"r": "sequence_matcher_failed"}
-        assert told == [FAILED]
+    def test_a_warm_up_is_no_step_and_has_vllms_masks(self) -> None:
+        rank = Rank()
+        rank.step({"g": 1}, new=["g"])
+        rank.runner.execute_model(rank.plan({"g": 1}, ["g"]), dummy_run=True)
+        rank.runner.sample_tokens("warm-up")
+        assert rank.runner.sampled_with[1:] == ["warm-up"]
+        assert len(rank.steps) == 1
 
     def test_which_drafts_are_invalid_is_written_beside_the_output(self) -> None:
-        runner, guide = Runner(drafts=True), Guide()
-        wrap(runner, guide)
-        guide.invalid_drafts = {"r": 2}
-        runner.execute_model(scheduled(guided=True))
-        output = runner.sample_tokens(None)
-        assert getattr(output, INVALID_ATTRIBUTE) == {"r": 2}
+        rank = Rank(drafts=True)
+        rank.step({"g": 1}, new=["g"])
+        rank.runner.drafts = SimpleNamespace(req_ids=["g"], draft_token_ids=[[A, 7]])
+        output = rank.step({"g": 3}, drafts={"g": [-1, -1]})
+        assert getattr(output, INVALID_ATTRIBUTE) == {"g": 1}
 
-    def test_masks_that_fail_are_made_once_more_for_what_has_failed(self) -> None:
-        """For drafts that a rank which failed alone may not accept."""
-        runner, guide = Runner(), Guide("masks")
-        wrap(runner, guide)
-        runner.execute_model(scheduled(guided=True))
-        fail = guide.fail_all
+    @pytest.mark.parametrize(
+        "where", ["begin", "settle", "take_draft_token_ids", "masks", "edits", "sampled", "ends"]
+    )
+    def test_a_fault_of_ours_ends_sequences_and_never_the_step(
+        self, monkeypatch: pytest.MonkeyPatch, where: str
+    ) -> None:
+        rank = Rank(drafts=True)
+        rank.step({"g": 1}, new=["g"])
 
-        def fail_all() -> None:
-            fail()
-            guide.raising = ()
+        def fail(*_: Any) -> Any:
+            raise RuntimeError(f"made to fail in {where}")
 
-        guide.fail_all = fail_all  # type: ignore[method-assign]
-        runner.sample_tokens(None)
-        assert runner.sampled_with[0].request_ids == ["r"]
-
-    @pytest.mark.parametrize("where", ["begin", "settle", "masks", "edits", "sampled", "ends"])
-    def test_a_fault_of_ours_ends_sequences_and_never_the_step(self, where: str) -> None:
-        runner, guide = Runner(drafts=True), Guide(where)
-        wrap(runner, guide)
-        runner.execute_model(scheduled(guided=True))
-        output = runner.sample_tokens(None)
-        assert len(runner.sampled_with) == 1
-        assert guide.failed
-        if where != "ends":
-            assert getattr(output, ENDS_ATTRIBUTE) == {"r": "sequence_matcher_failed"}
+        with monkeypatch.context() as patch:
+            patch.setattr(rank.guide if hasattr(rank.guide, where) else rank.runner, where, fail)
+            outputs = [rank.step({"g": 1})]
+        outputs.append(rank.step({"g": 1}))
+        assert len(rank.runner.sampled_with) == 3
+        ends = [getattr(output, ENDS_ATTRIBUTE, {}) for output in outputs]
+        assert {"g": "sequence_matcher_failed"} in ends
+        assert [(end.request_id, end.code) for end in rank.told] == [("g", "sequence_matcher_failed")]
 
 
 class TestWorker:
@@ -353,18 +313,8 @@ class TestWorker:
     def test_a_factory_that_cannot_be_made_keeps_the_engine_from_starting(
         self, load: Callable[[PodConfig | None], Any], tmp_path: Path
     ) -> None:
-        wrong = [
-            ("nowhere:Class", {}, "cannot import"),
-            ("guided_engine.processors.no_repeat_ngram:Absent", {}, "has no Absent"),
-            ("guided_engine.processors.interface:SequenceInfo", {}, "no ProcessorFactory"),
-            ("guided_engine.processors.no_repeat_ngram:NoRepeatNgram", {"size": 0}, "refuses its parameters"),
-            (
-                "guided_engine.processors.no_repeat_ngram:NoRepeatNgram",
-                {"colour": 1},
-                "refuses its parameters",
-            ),
-        ]
-        for factory, params, why in wrong:
-            processor = LogitsProcessorConfig(name="p", factory=factory, params=params)
+        ours = "guided_engine.processors.no_repeat_ngram:NoRepeatNgram"
+        for factory, why in (("nowhere:Class", "cannot import"), (ours, "refuses its parameters")):
+            processor = LogitsProcessorConfig(name="p", factory=factory, params={"size": 0})
             with pytest.raises(FactoryError, match=why):
                 load(pod_for(tmp_path, model="/nowhere", logits_processors=[processor]))

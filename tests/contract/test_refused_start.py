@@ -1,10 +1,9 @@
 """A setting that vLLM refuses only once it has the model: from its own words to the resource's condition."""
 
-import ast
 import dataclasses
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -39,12 +38,6 @@ def _without_aux_states() -> None:
 
     model: Any = SimpleNamespace()
     set_eagle3_aux_hidden_state_layers(model, model)
-
-
-def _unknown_method() -> None:
-    from vllm.config import SpeculativeConfig
-
-    SpeculativeConfig(method="eagle3", num_speculative_tokens=3)
 
 
 def _without_a_backend() -> None:
@@ -87,22 +80,8 @@ def _short_graphs() -> None:
     )
 
 
-def _without_embedding() -> None:
-    from vllm.v1.worker.gpu.spec_decode.eagle import utils
-
-    drafts: Any = SimpleNamespace(has_own_embed_tokens=False, embed_tokens=None)
-    target: Any = SimpleNamespace()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(utils, "get_pp_group", lambda: SimpleNamespace(world_size=2))
-        utils.maybe_share_target_embed(drafts, drafts, target)
-
-
 def _state_of_its_own() -> None:
     registry.check(LogitsProcessorConfig(name="mine", factory="support.adapted:OfV1"))
-
-
-def _no_such_module() -> None:
-    registry.check(LogitsProcessorConfig(name="mine", factory="not_in_the_image:Any"))
 
 
 def _pod(log: str, *, container: str = "engine", name: str = "a") -> Any:
@@ -129,14 +108,9 @@ def _last_line(words: str) -> str:
     [
         (_behind_stages, "does not support eagle3 with pipeline parallelism"),
         (_without_aux_states, "Model does not support EAGLE3 interface"),
-        (_unknown_method, "num_speculative_tokens was provided but without speculative model"),
-        (_without_a_backend, "No valid attention backend found for cuda"),
         (_without_a_backend, "partial multimodal token full attention not supported"),
-        (_short_graphs, "Adaptive verification replays decode cudagraphs"),
         (_short_graphs, "or use a backend that does"),
-        (_without_embedding, "needs the target input embedding, but it is unavailable on this PP stage"),
-        (_state_of_its_own, "V1 interface with a state of its own"),
-        (_no_such_module, "not_in_the_image"),
+        (_state_of_its_own, "V1 interface with its own state"),
     ],
 )
 def test_what_is_refused_on_a_rank_is_the_condition(
@@ -154,7 +128,7 @@ def test_what_is_refused_on_a_rank_is_the_condition(
     assert says in found.message
 
 
-@pytest.mark.parametrize("length", [1, 40, 300])
+@pytest.mark.parametrize("length", [1, 300])
 def test_a_configuration_that_vllm_refuses_is_the_condition_however_long_the_reason(length: int) -> None:
     @pydantic.dataclasses.dataclass(config={"title": "SpeculativeConfig"})
     class Refusing:
@@ -168,16 +142,6 @@ def test_a_configuration_that_vllm_refuses_is_the_condition_however_long_the_rea
     found = _ended(log)
     assert found.reason == "RefusedAtStart"
     assert "Value error, so" in found.message
-
-
-def test_whoever_waits_for_compatible_hears_it() -> None:
-    raw = model()
-    refused = _pod(_last_line("ValueError: M does not support eagle3"))
-    refused = dataclasses.replace(refused, revision=revision_of(raw))
-    found = decide(situation(dataclasses.replace(applied(seen(raw)), pods=(refused,))))
-    for condition in ("Compatible", "Ready"):
-        assert (found[condition].status, found[condition].reason) == ("False", "RefusedAtStart")
-    assert "does not support eagle3" in found["Compatible"].message
 
 
 @pytest.mark.parametrize("trouble", ["Unschedulable", "ContainerCrashed"])
@@ -199,34 +163,15 @@ def test_another_pods_trouble_hides_no_refusal(trouble: str) -> None:
     [
         "KeyError: 'not supported'",
         "RuntimeError: CUDA error: operation not supported. Compile with TORCH_USE_CUDA_DSA.",
-        "RuntimeError: NCCL error: operation requires peer access",
         "RuntimeError: The size of tensor a (3) must match the size of tensor b (4)",
-        "AcceleratorError: CUDA error: operation not supported",
     ],
 )
 def test_a_fault_at_the_start_is_no_refusal(said: str) -> None:
-    assert _ended(_last_line(said)).reason == "ContainerCrashed"
+    for log in (_last_line(said), f"{said}\n", "ValueError: an engine that ran does not support x\n"):
+        assert _ended(log).reason == "ContainerCrashed"
 
 
-@pytest.mark.parametrize(
-    "said",
-    [
-        "RuntimeError: CUDA error: operation not supported",
-        "RuntimeError: NCCL error: operation requires peer access",
-        "ValueError: M does not support x",
-        "NotImplementedError: not supported",
-    ],
-)
-def test_what_an_engine_that_ran_ends_with_is_no_refusal(said: str) -> None:
-    assert _ended(f"{said}\n").reason == "ContainerCrashed"
-
-
-def test_another_container_refuses_nothing() -> None:
-    found = _ended(_last_line("ValueError: M does not support x"), container="sidecar")
-    assert found.reason == "ContainerCrashed"
-
-
-@pytest.mark.parametrize("held_outside", [0, 10 << 30, 100 << 30])
+@pytest.mark.parametrize("held_outside", [0, 100 << 30])
 def test_too_little_memory_is_no_refusal(tmp_path: Path, held_outside: int) -> None:
     from vllm.v1.worker.utils import request_memory
 
@@ -236,33 +181,6 @@ def test_too_little_memory_is_no_refusal(tmp_path: Path, held_outside: int) -> N
     with pytest.raises(ValueError, match="memory"), last_words.noted(file):
         request_memory(device, cache, held_outside)
     assert _ended(_last_line(last_words.of(file))).reason == "OutOfMemory"
-
-
-def test_a_cpu_with_too_little_memory_is_no_refusal(tmp_path: Path) -> None:
-    from vllm.v1.worker import cpu_worker
-
-    source = Path(cpu_worker.__file__).read_text()
-    raised = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Raise) and node.exc]
-    told = [" ".join(_texts(node)) for node in raised]
-    short = [text for text in told if "Available memory on node" in text]
-    assert len(short) == 3
-    for number, text in enumerate(short):
-        file = tmp_path / f"{number}"
-        with pytest.raises(ValueError, match="memory"), last_words.noted(file):
-            raise ValueError(text)
-        assert _ended(_last_line(last_words.of(file))).reason == "OutOfMemory"
-
-
-def _texts(node: ast.AST) -> Iterator[str]:
-    """Yield what is written out in a raised text, in its order."""
-    for each in ast.walk(node):
-        if isinstance(each, ast.Constant) and isinstance(each.value, str):
-            yield each.value
-
-
-def test_a_rank_out_of_memory_when_warming_up_is_no_refusal() -> None:
-    said = "RuntimeError: CUDA out of memory occurred when warming up sampler, which is not supported"
-    assert _ended(_last_line(said)).reason == "OutOfMemory"
 
 
 def test_words_are_of_one_line_and_bounded(tmp_path: Path) -> None:

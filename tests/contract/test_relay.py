@@ -15,7 +15,6 @@ from guided_contract import records
 from guided_contract.config import CompileConfig, GuidedDecodingConfig, PodConfig
 from guided_contract.records import Digest, Digests
 from guided_contract.wire import End, Failed, Hello, Prepared, Refused
-from support import grammars
 from support.nodes import place, two_nodes
 from support.sidecar import Api, Client, Rank, Sidecar, until
 
@@ -65,21 +64,6 @@ async def test_every_nodes_ranks_have_the_very_same_grammar(sidecars: tuple[Side
         specs = [each.spec for rank in (near, far) for each in rank.loads if each.key == answer.key]
         assert specs == [specs[0]] * 2
         assert specs[0], "a small grammar goes as text (docs/how-a-grammar-is-served.md)"
-
-
-async def test_ranks_of_several_nodes_are_sent_text_however_long_it_compiles(
-    sidecars: tuple[Sidecar, Sidecar],
-) -> None:
-    first, second = (sidecar.pod for sidecar in sidecars)
-    async with (
-        Rank.connected(first, 0),
-        Rank.connected(second, 1) as far,
-        Api.connected(first) as api,
-        asyncio.timeout(90),
-    ):
-        answer = await api.prepare("regex", grammars.slow_regex(400))
-        assert isinstance(answer, Prepared), answer
-        assert far.loads[-1].spec
 
 
 async def test_rank_of_another_node_that_goes_is_named(sidecars: tuple[Sidecar, Sidecar]) -> None:

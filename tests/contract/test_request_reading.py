@@ -34,22 +34,9 @@ LEAST: dict[str, dict[str, Any]] = {
     "/inference/v1/generate": {"token_ids": [1], "sampling_params": {"max_tokens": 3}},
 }
 ODD: tuple[Any, ...] = (
-    "x",
-    "",
-    [],
-    [1],
-    0,
-    5,
-    1.5,
-    True,
-    False,
-    {},
-    {"a": 1},
-    None,
-    [{}],
-    [[]],
-    [None],
-    {"type": 5},
+    *("x", "", 0, 5, 1.5, True, None),
+    *([], [1], [{}], [[]], [None]),
+    *({}, {"a": 1}, {"type": 5}),
 )
 HELD = {
     "response_format": ("type", "json_schema", "format", "structures", "triggers"),

@@ -19,7 +19,6 @@ import pytest
 from aiohttp.test_utils import unused_port
 from devtools.pki import Authority
 from opentelemetry import trace
-from opentelemetry.proto.trace.v1.trace_pb2 import Span as SpanKind
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
@@ -29,7 +28,7 @@ from vllm.tracing.otel import get_span_exporter
 from guided_contract import otel_variables, records
 from guided_contract.config import PodConfig, TelemetryConfig
 from guided_contract.otel_variables import traces_url
-from guided_contract.records import Decode, HttpRequest
+from guided_contract.records import HttpRequest
 from guided_sidecar.telemetry import spans
 from guided_sidecar.telemetry.pipeline import Telemetry
 from support.collectors import Collector, GrpcCollector, HttpCollector, Tls, eventually
@@ -138,18 +137,6 @@ def root(**changes: str) -> HttpRequest:
     return msgspec.structs.replace(made, **changes)
 
 
-def decode(rank: int) -> Decode:
-    return Decode(
-        traceparent=PARENT,
-        rank=rank,
-        grammar_key="k",
-        backend="xgrammar",
-        start_ns=1,
-        end_ns=2,
-        tokens=7,
-    )
-
-
 def vllm_span(config: PodConfig) -> None:
     """Export a span just as vLLM does: its own exporter, the SDK's provider and propagator."""
     provider = TracerProvider(resource=Resource.create({"vllm.process_id": "1"}))
@@ -165,36 +152,6 @@ def vllm_span(config: PodConfig) -> None:
 def metrics_of(telemetry: Pod, name: str) -> float:
     page = telemetry.metrics.render().decode()
     return sum(float(line.rsplit(" ", 1)[1]) for line in page.splitlines() if line.startswith(name))
-
-
-async def test_one_request_is_one_trace(collector: Collector, make: Make, start: Start) -> None:
-    config = make(collector)
-    telemetry = await start(config)
-    prepare = telemetry.tracer.start_span("grammar.prepare", spans.remote(PARENT))
-    compiled = telemetry.tracer.start_span("grammar.compile", spans.below(prepare))
-    compiled.add_event("something", {"n": 1})
-    compiled.end()
-    prepare.add_link(spans.parent_of(spans.remote(f"00-{'e' * 32}-{'f' * 16}-01")))
-    prepare.end()
-    send(config, decode(0), decode(1), root())
-    await asyncio.to_thread(vllm_span, config)
-    await eventually(lambda: len(collector.kept.spans) == 5)
-    await telemetry.stop()
-
-    (top,) = collector.kept.named("POST /v1/completions")
-    assert (top.trace_id, top.span_id, top.parent_span_id) == (TRACE, ROOT, "")
-    assert (top.kind, top.attributes["http.response.status_code"]) == (SpanKind.SPAN_KIND_SERVER, 200)
-    assert {span.trace_id for span in collector.kept.spans} == {TRACE}
-    children = {span.name for span in collector.kept.spans if span.parent_span_id == ROOT}
-    assert children == {"grammar.prepare", "guided.decode", "llm_request"}
-    (compiling,) = collector.kept.named("grammar.compile")
-    (preparing,) = collector.kept.named("grammar.prepare")
-    assert compiling.parent_span_id == preparing.span_id
-    assert compiling.events == [("something", {"n": 1})]
-    assert preparing.links == [("e" * 32, "f" * 16)]
-    (decoded,) = collector.kept.named("guided.decode")
-    assert decoded.attributes["guidedmodel.rank"] == 0
-    assert metrics_of(telemetry, "guidedmodel_spans_exported_total") == 4
 
 
 async def test_every_span_tells_its_model_and_pod_and_what_the_environment_adds(

@@ -40,7 +40,6 @@ DEADLINE_S = 6.0
 # Texts that are compiled, refused by us, refused by a library, found to be stuck, and never compiled in time.
 PLANTED: dict[str, tuple[Kind, str, str]] = {
     "compiled": ("json", json.dumps({"properties": {CANARY: {"enum": [CANARY]}}, "required": [CANARY]}), ""),
-    "choice": ("choice", json.dumps([CANARY]), ""),
     "no schema": ("json", json.dumps({"properties": {CANARY: {"type": CANARY}}}), "grammar_invalid"),
     "not JSON": ("json", f'{{"{CANARY}"', "grammar_invalid"),
     "not enforced": (
@@ -196,17 +195,6 @@ def test_no_planted_text_is_in_what_leaves(told: Told) -> None:
     assert CANARY not in told.metrics
     assert CANARY not in told.page
     assert CANARY not in told.log
-
-
-def test_a_worker_that_was_lost_is_told_by_its_compile(told: Told) -> None:
-    compiles = {span.attributes.get("error.type"): span for span in told.kept.named("grammar.compile")}
-    for code, losses in (
-        ("grammar_compile_timeout", ["deadline"]),
-        ("grammar_compile_crashed", ["crashed", "crashed"]),
-    ):
-        assert compiles[code].events == [
-            ("grammar.worker.lost", {"guidedmodel.worker.loss": loss}) for loss in losses
-        ]
 
 
 def test_spans_of_a_request_are_below_it_in_its_trace(told: Told) -> None:

@@ -1,15 +1,12 @@
 """Whether two processes have the same tokenizer: what changes masks changes its fingerprint."""
 
-import copy
 import json
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import xgrammar
 from devtools import tinymodel
 
 from guided_contract import fingerprint
@@ -59,17 +56,7 @@ def add_special(about: Tokenizer) -> None:
     about["added_tokens"].append(token)
 
 
-def swap_added(about: Tokenizer) -> None:
-    """Give two added tokens each other's numbers."""
-    added = about["added_tokens"]
-    vocabulary = about["model"]["vocab"]
-    for first, second in [(added[0], added[2])]:
-        first["id"], second["id"] = second["id"], first["id"]
-        for token in (first, second):
-            vocabulary[token["content"]] = token["id"]
-
-
-@pytest.mark.parametrize("change", [swap, add_special, swap_added])
+@pytest.mark.parametrize("change", [swap, add_special])
 def test_another_vocabulary_is_another_tokenizer(
     tmp_path: Path, ours: dict[Any, str], change: Callable[[Tokenizer], None]
 ) -> None:
@@ -81,20 +68,7 @@ def merge_less(about: Tokenizer) -> None:
     about["model"]["merges"].pop()
 
 
-def begin_with_a_space(about: Tokenizer) -> None:
-    about["pre_tokenizer"] = {
-        "type": "ByteLevel",
-        "add_prefix_space": True,
-        "trim_offsets": True,
-        "use_regex": True,
-    }
-
-
-def write_small(about: Tokenizer) -> None:
-    about["normalizer"] = {"type": "Lowercase"}
-
-
-@pytest.mark.parametrize("change", [merge_less, begin_with_a_space, write_small])
+@pytest.mark.parametrize("change", [merge_less])
 def test_a_text_that_becomes_other_tokens_is_another_tokenizer(
     tmp_path: Path, ours: dict[Any, str], change: Callable[[Tokenizer], None]
 ) -> None:
@@ -124,7 +98,7 @@ def test_another_end_of_text_is_another_tokenizer(tmp_path: Path, ours: dict[Any
     assert fingerprint.differing(ours, theirs) == ["xgrammar", "guidance"]
 
 
-@pytest.mark.parametrize("size", [tinymodel.VOCAB - 1, tinymodel.VOCAB + 64])
+@pytest.mark.parametrize("size", [tinymodel.VOCAB + 64])
 def test_padding_makes_other_masks(tmp_path: Path, ours: dict[Any, str], size: int) -> None:
     """A row of logits has as many columns as the model has tokens: hf_overrides may say how many."""
     theirs = fingerprints(loaded(tmp_path), size)
@@ -136,11 +110,7 @@ def reorder(about: Tokenizer) -> None:
     about["model"]["vocab"] = dict(reversed(about["model"]["vocab"].items()))
 
 
-def cut_and_pad(about: Tokenizer) -> None:
-    about["truncation"] = {"direction": "Left", "max_length": 9, "strategy": "LongestFirst", "stride": 0}
-
-
-@pytest.mark.parametrize("change", [reorder, cut_and_pad])
+@pytest.mark.parametrize("change", [reorder])
 def test_what_no_mask_depends_on_is_no_difference(
     tmp_path: Path, ours: dict[Any, str], change: Callable[[Tokenizer], None]
 ) -> None:
@@ -171,27 +141,17 @@ def test_a_slow_class_reads_the_same_tokenizer(tmp_path: Path, ours: dict[Any, s
     assert not fingerprint.differing(ours, {"xgrammar": library("xgrammar").fingerprint(info)})
 
 
-def test_vllms_own_class_and_process_read_the_same_tokenizer(ours: dict[Any, str]) -> None:
-    code = (
-        "import types, sys; from guided_grammar.registry import fingerprints; "
-        "from guided_engine.compat.runner_vocabulary import EngineVocabulary; "
-        "from vllm.config import ModelConfig; model = ModelConfig(model=sys.argv[1]); "
-        "options = types.SimpleNamespace(disable_any_whitespace=0, disable_additional_properties=0); "
-        "config = types.SimpleNamespace(model_config=model, structured_outputs_config=options, "
-        "speculative_config=None); "
-        "print(*fingerprints(EngineVocabulary(config)).values(), sep=chr(10))"
+def test_vllms_own_class_reads_the_same_tokenizer(ours: dict[Any, str]) -> None:
+    """That processes do, too, is seen in each pod: a rank whose fingerprint differs is refused."""
+    from vllm.config import ModelConfig
+
+    from guided_engine.compat.runner_vocabulary import EngineVocabulary
+
+    config = SimpleNamespace(
+        model_config=ModelConfig(model=str(TINY)),
+        structured_outputs_config=SimpleNamespace(
+            disable_any_whitespace=False, disable_additional_properties=False
+        ),
+        speculative_config=None,
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(TINY)], capture_output=True, text=True, timeout=300, check=True
-    )
-
-    assert done.stdout.splitlines()[-2:] == [*ours.values()]
-
-
-def test_a_compiled_grammars_tokenizer_is_the_one_it_was_compiled_for(tmp_path: Path) -> None:
-    """From there a rank has xgrammar's form."""
-    info = xgrammar.TokenizerInfo.from_huggingface(loaded(tmp_path), vocab_size=tinymodel.VOCAB)
-    given = xgrammar.GrammarCompiler(info).compile_regex("a").tokenizer_info
-
-    one = library("xgrammar")
-    assert one.fingerprint(copy.copy(given)) == one.fingerprint(info)
+    assert registry.fingerprints(EngineVocabulary(config)) == ours

@@ -16,7 +16,6 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 POD = PodConfig(name="t", model="m", tokenizer="m", served_name="m", run_dir="/nowhere")
 SCHEMA = {"type": "object", "properties": {"a": {"type": "string"}}}
 TAG = {"type": "structural_tag", "format": {"type": "json_schema", "json_schema": SCHEMA}}
-TOOL = {"type": "function", "function": {"name": "f", "parameters": SCHEMA}}
 PATCHED = (
     ("vllm.v1.structured_output.backend_xgrammar", "validate_xgrammar_grammar"),
     ("vllm.v1.structured_output.backend_guidance", "validate_guidance_grammar"),
@@ -84,7 +83,7 @@ CONSTRAINTS = [
 
 
 @pytest.mark.parametrize("constraint", CONSTRAINTS, ids=lambda constraint: next(iter(constraint)))
-@pytest.mark.parametrize("backend", ["auto", "xgrammar", "outlines", "lm-format-enforcer"])
+@pytest.mark.parametrize("backend", ["auto", "outlines"])
 @pytest.mark.usefixtures("no_native", "patched")
 def test_parameters_are_validated_without_native_code(constraint: dict[str, Any], backend: str) -> None:
     validate(sampling_params(**constraint), backend)
@@ -129,17 +128,6 @@ def test_request_classes_parse_without_native_code() -> None:
         assert request.extract_structured_outputs() is not None
 
 
-@pytest.mark.parametrize("constraint", CONSTRAINTS, ids=lambda constraint: next(iter(constraint)))
-@pytest.mark.usefixtures("no_native", "patched")
-def test_nothing_is_judged_beside_strict_tools(constraint: dict[str, Any]) -> None:
-    from vllm.parser import abstract_parser
-    from vllm.sampling_params import StructuredOutputsParams
-
-    given = StructuredOutputsParams(**constraint)
-    assert abstract_parser._xgrammar_supports(given)
-    assert given == StructuredOutputsParams(**constraint)
-
-
 ANY_TEXT = {"type": "any_text"}
 
 
@@ -148,7 +136,6 @@ ANY_TEXT = {"type": "any_text"}
     ("tag", "key"),
     [
         ("{", "JSON"),
-        ("[]", "object"),
         ({"structures": []}, "format"),
         ({"format": {**TAG["format"], "shema": SCHEMA}}, "shema"),
         ({"format": {"type": "sequence", "elements": [{**ANY_TEXT, "max_length": 3}]}}, "max_length"),

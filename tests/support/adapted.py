@@ -20,10 +20,6 @@ def like_the_prompt(prompt_ids: list[int], output_ids: list[int], logits: torch.
     return row
 
 
-def of_one(logits: torch.Tensor) -> torch.Tensor:
-    return logits
-
-
 class KeepsOne:
     """Forbids all but one token, which it reads on the host, as vLLM's own example does."""
 
@@ -109,13 +105,6 @@ class Raises(Stateful):
             return logits
 
         return function
-
-
-class OwnApply(Stateful):
-    """An AdapterLogitsProcessor that does more than make functions."""
-
-    def apply(self, logits: torch.Tensor) -> torch.Tensor:
-        return logits
 
 
 class OfV2(LogitsProcessor):

@@ -1,6 +1,5 @@
 """Examples of the rows of guided_contract.combinations, and of what ran: resources, and their pods' words."""
 
-import itertools
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -126,13 +125,11 @@ class Example(NamedTuple):
 
 
 def examples(row: Row | Ran) -> Iterator[Example]:
-    """Yield an engine for each choice that a row leaves, on each device that it holds on."""
+    """Yield engines that have each choice that a row leaves, and each device that it holds on."""
     when = asked(row.where)
-    devices = [each for each in when.get("device", _DEVICES) if each in _DEVICES]
-    names = [name for name in when if name != "device"]
-    for device in devices:
-        for values in itertools.product(*(when[name] for name in names)):
-            yield Example(row, Facts(device=device, **dict(zip(names, values, strict=True))))
+    free = {**when, "device": [each for each in when.get("device", _DEVICES) if each in _DEVICES]}
+    for number in range(max(map(len, free.values()))):
+        yield Example(row, Facts(**{name: values[number % len(values)] for name, values in free.items()}))
 
 
 def runner(facts: Facts) -> Literal["V1", "V2"]:

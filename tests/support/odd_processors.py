@@ -88,24 +88,6 @@ class Only(ProcessorFactory[OnlyParams]):
         return Same(Edits.only([sequence.params.token]))
 
 
-class OnlyAfter(Only):
-    """Does so behind each draft, and permits all where there is none."""
-
-    def create(self, sequence: SequenceInfo[OnlyParams]) -> SequenceProcessor | None:
-        return _BehindDrafts(Edits.only([sequence.params.token]))
-
-
-class _BehindDrafts(SequenceProcessor):
-    def __init__(self, edits: Edits) -> None:
-        self._edits = edits
-
-    def prepare(self, ahead: Sequence[int]) -> Sequence[Edits | None]:
-        return [None, *[self._edits] * len(ahead)]
-
-    def accept(self, tokens: Sequence[int]) -> None:
-        """Keep nothing."""
-
-
 class MarksParams(Params):
     mark: int | None = None
     max_tokens: int | None = None

@@ -19,55 +19,36 @@ PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 
 class TestTrace:
-    def test_caller_is_the_parent(self) -> None:
-        span = headers.begin([(b"Traceparent", PARENT.encode())], ratio=0)
+    @pytest.mark.parametrize("flags", ["00", "01", "03"])
+    def test_caller_is_the_parent_and_its_flags_are_kept(self, flags: str) -> None:
+        span = headers.begin([(b"Traceparent", f"{PARENT[:-2]}{flags}".encode())], ratio=int(flags) % 2)
         assert span.trace_id == "0af7651916cd43dd8448eb211c80319c"
         assert span.parent_span_id == "b7ad6b7169203331"
-        assert span.flags & trace_context.SAMPLED
-        assert span.traceparent.endswith(f"{span.span_id}-01")
+        assert span.traceparent.endswith(f"{span.span_id}-{flags}")
 
-    def test_the_callers_random_flag_is_kept(self) -> None:
-        span = headers.begin([(b"traceparent", f"{PARENT[:-2]}03".encode())], ratio=0)
-        assert span.traceparent.endswith(f"{span.span_id}-03")
+    @pytest.mark.parametrize(
+        "sent",
+        [
+            [b"nonsense"],
+            [b"ff-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"],
+            [b"00-00000000000000000000000000000000-b7ad6b7169203331-01"],
+            ["00-é".encode()],
+            [PARENT.encode()] * 2,
+        ],
+    )
+    def test_a_broken_header_starts_a_new_trace(self, sent: list[bytes]) -> None:
+        span = headers.begin([(b"traceparent", header) for header in sent], ratio=1)
+        assert span.parent_span_id is None
+        assert span.flags & trace_context.SAMPLED
+
+    @pytest.mark.parametrize("ratio", [0, 1])
+    def test_ratio_decides_new_traces(self, ratio: float) -> None:
+        assert bool(headers.begin([], ratio=ratio).flags & trace_context.SAMPLED) == bool(ratio)
 
     def test_the_callers_tracestate_is_kept(self) -> None:
         sent = [(b"traceparent", PARENT.encode()), (b"tracestate", b"a=b"), (b"TraceState", b"c=d")]
         assert headers.begin(sent, ratio=0).tracestate == "a=b,c=d"
         assert headers.begin(sent[1:], ratio=0).tracestate is None
-
-    def test_unsampled_caller_stays_unsampled(self) -> None:
-        span = headers.begin(
-            [(b"traceparent", PARENT.replace("-01", "-00", 1)[:-2].encode() + b"00")], ratio=1
-        )
-        assert not span.flags & trace_context.SAMPLED
-        assert span.traceparent.endswith("-00")
-
-    @pytest.mark.parametrize(
-        "header",
-        [
-            b"",
-            b"nonsense",
-            b"ff-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
-            b"00-00000000000000000000000000000000-b7ad6b7169203331-01",
-            b"00-0af7651916cd43dd8448eb211c80319c-0000000000000000-01",
-            "00-é".encode(),
-        ],
-    )
-    def test_broken_header_starts_a_new_trace(self, header: bytes) -> None:
-        span = headers.begin([(b"traceparent", header)], ratio=1)
-        assert span.parent_span_id is None
-        assert span.flags & trace_context.SAMPLED
-
-    def test_two_headers_start_a_new_trace(self) -> None:
-        assert headers.begin([(b"traceparent", PARENT.encode())] * 2, ratio=1).parent_span_id is None
-
-    def test_ratio_decides_new_traces(self) -> None:
-        def sampled(ratio: float) -> bool:
-            return bool(headers.begin([], ratio=ratio).flags & trace_context.SAMPLED)
-
-        assert not any(sampled(0) for _ in range(100))
-        assert all(sampled(1) for _ in range(100))
-        assert 300 < sum(sampled(0.5) for _ in range(1000)) < 700
 
     def test_inner_headers_name_our_span(self) -> None:
         sent = [(b"traceparent", PARENT.encode()), (b"tracestate", b"a=b"), (b"host", b"x")]
@@ -82,22 +63,14 @@ class TestConstraint:
     @pytest.mark.parametrize(
         ("given", "expected"),
         [
-            ({"json": {"type": "string"}}, Constraint("json", '{"type": "string"}')),
             ({"json": '{"a":1}'}, Constraint("json", '{"a":1}')),
             ({"json_object": True}, Constraint("json_object", "")),
-            ({"regex": "a+"}, Constraint("regex", "a+")),
             ({"choice": ["a", "b"]}, Constraint("choice", '["a", "b"]')),
-            ({"grammar": "root ::= x"}, Constraint("grammar", "root ::= x")),
             ({"structural_tag": "{}"}, Constraint("structural_tag", "{}")),
         ],
     )
     def test_kinds(self, given: dict[str, Any], expected: Constraint) -> None:
         assert constraint_of(structured_outputs(**given), 1000) == expected
-
-    def test_too_large(self) -> None:
-        with pytest.raises(GuidedError) as raised:
-            constraint_of(structured_outputs(regex="é" * 6), 11)
-        assert raised.value.code is ErrorCode.GRAMMAR_TOO_LARGE
 
     def test_too_deep(self) -> None:
         schema: dict[str, Any] = {}
@@ -143,18 +116,6 @@ class TestClient:
         service.peers("api")[0].send(end)
         assert await asyncio.wait_for(told.get(), 5) == end
 
-    async def test_refusal(self, service: FakeService, client: GrammarClient) -> None:
-        service.refuse("a", "grammar_invalid", "no", path="$.type", retry_after_s=3)
-        with pytest.raises(GuidedError) as raised:
-            await client.prepare(Constraint("regex", "a"), 1, None)
-        error = raised.value
-        assert (error.code, error.message, error.path, error.retry_after_s) == (
-            "grammar_invalid",
-            "no",
-            "$.type",
-            3,
-        )
-
     async def test_cancel(self, service: FakeService, client: GrammarClient) -> None:
         service.script["a"] = lambda _asked: None
         task = asyncio.create_task(client.prepare(Constraint("regex", "a"), 1, None))
@@ -197,9 +158,3 @@ class TestClient:
         await client.prepare(Constraint("regex", "b"), 1, None)
         old.release()
         assert not service.received(wire.Release)
-
-    async def test_frame_too_long(self, service: FakeService, client: GrammarClient) -> None:
-        assert service.path.exists()
-        with pytest.raises(GuidedError) as raised:
-            await client.prepare(Constraint("regex", "a" * (5 << 20)), 1, None)
-        assert raised.value.code is ErrorCode.GRAMMAR_TOO_LARGE

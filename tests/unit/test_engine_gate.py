@@ -11,7 +11,7 @@ import pytest
 
 from guided_contract import wire
 from guided_contract.config import GuidedDecodingConfig, LogitsProcessorConfig
-from guided_contract.errors import ErrorCode, GuidedError
+from guided_contract.errors import GuidedError
 from guided_engine.admission import gate as gate_module
 from guided_engine.admission import headers
 from guided_engine.admission.constraints import Constraint, options_of
@@ -46,39 +46,11 @@ def asking(route: str | None) -> Iterator[HttpExchange]:
         current.set(None)
 
 
-def prepared(asked: wire.Prepare) -> wire.Prepared:
-    return wire.Prepared(id=asked.id, key="k", backend="xgrammar")
-
-
-@pytest.mark.parametrize(
-    ("configured", "asked", "allowed"),
-    [
-        ("Auto", None, True),
-        ("Auto", "xgrammar", True),
-        ("Auto", "guidance", True),
-        ("Auto", "outlines", False),
-        ("Auto", 1, False),
-        ("XGrammar", "xgrammar", True),
-        ("XGrammar", "guidance", False),
-    ],
-)
-def test_a_request_may_choose_among_the_pods_backends(configured: Any, asked: Any, *, allowed: bool) -> None:
-    guided, given = GuidedDecodingConfig(backend=configured), {"guided_backend": asked} if asked else None
-    if allowed:
-        assert options_of(given, guided)["backend"] == asked
-        return
-    with pytest.raises(GuidedError) as raised:
-        options_of(given, guided)
-    assert raised.value.code is ErrorCode.GRAMMAR_UNSUPPORTED
-    assert raised.value.path == "vllm_xargs.guided_backend"
-
-
 @pytest.mark.parametrize(
     ("given", "extra_args", "code"),
     [
         ({"regex": "a" * 2_000_000}, None, "grammar_too_large"),
         ({"regex": "a"}, {"guided_backend": "outlines"}, "grammar_unsupported"),
-        ({"regex": "a"}, {"guided_x": 1}, "request_reserved_argument"),
     ],
 )
 async def test_refusals_before_a_constraint_is_read_count_under_its_kind(
@@ -123,31 +95,12 @@ async def test_a_guided_text_ends_with_its_grammar(make: Make, asked: Any, route
     assert raised.value.path == path
 
 
-@pytest.mark.parametrize("option", ["guided_x", "guided_backend", "guided_grammar"])
-async def test_a_refused_option_is_told_where_its_route_takes_it(make: Make, option: str) -> None:
-    gate = make()
-    with asking("/inference/v1/generate"), pytest.raises(GuidedError) as raised:
-        await gate.admit(None, {option: 7})
-    assert raised.value.path == f"sampling_params.extra_args.{option}"
-
-
-async def test_what_cannot_be_chosen_is_refused_without_a_constraint_too(make: Make) -> None:
-    gate = make()
-    with pytest.raises(GuidedError, match="must be xgrammar or guidance") as raised:
-        await gate.admit(None, {"guided_backend": 5})
-    assert raised.value.code is ErrorCode.GRAMMAR_UNSUPPORTED
-    assert (await gate.admit(None, {"guided_backend": "guidance"})).lease is None
-
-
 @pytest.mark.parametrize("asked", [None, structured_outputs(regex="a")], ids=["unguided", "guided"])
 @pytest.mark.parametrize(
     ("route", "path"),
     [
         ("/v1/completions", "vllm_xargs.logits_processors"),
-        ("/v1/messages", "vllm_xargs.logits_processors"),
         ("/inference/v1/generate", "sampling_params.extra_args.logits_processors"),
-        ("/invocations", "vllm_xargs.logits_processors"),
-        ("/v1/audio/transcriptions", "vllm_xargs.logits_processors"),
         (None, "vllm_xargs.logits_processors"),
     ],
 )
@@ -157,13 +110,13 @@ async def test_processors_that_a_model_has_not_are_refused_before_its_grammar_is
     processors = [LogitsProcessorConfig(name="repeat", factory="a.b:C")]
     gate = make(logits_processors=processors)
     with asking(route) as exchange:
-        for choice in ("absent", "repeat,repeat", 5, ["repeat"] * 200_000, [None]):
+        for choice in ("absent", 5):
             with pytest.raises(GuidedError) as raised:
                 await gate.admit(asked, {"logits_processors": choice})
             assert (raised.value.code, raised.value.path) == ("request_invalid", path)
             assert raised.value.message.startswith(f"{path}: ")
         assert route is None or exchange.failure is not None
-        for taken in ("repeat", ["repeat"], "", None):
+        for taken in ("repeat", None):
             assert (await gate.admit(None, {"logits_processors": taken})).lease is None
     assert not service.received(wire.Prepare)
 
@@ -211,12 +164,17 @@ def test_a_request_chooses_as_its_model_lets_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "offered"), [("whitespace", "compact or flexible"), ("unsupported_keywords", "allow")]
+    ("configured", "name", "value", "offered"),
+    [
+        ("Auto", "backend", "outlines", "xgrammar or guidance"),
+        ("XGrammar", "backend", "guidance", "xgrammar"),
+        ("Auto", "whitespace", "Compact", "compact or flexible or "),
+        ("Auto", "unsupported_keywords", 1, "allow or "),
+    ],
 )
-@pytest.mark.parametrize("value", ["Compact", "none", 1, ["compact"], ""])
-def test_what_there_is_not_cannot_be_chosen(name: str, offered: str, value: Any) -> None:
-    with pytest.raises(GuidedError, match=f"must be {offered} or ") as raised:
-        options_of({f"guided_{name}": value}, GuidedDecodingConfig())
+def test_what_there_is_not_cannot_be_chosen(configured: Any, name: str, value: Any, offered: str) -> None:
+    with pytest.raises(GuidedError, match=f"must be {offered}") as raised:
+        options_of({f"guided_{name}": value}, GuidedDecodingConfig(backend=configured))
     assert raised.value.path == f"vllm_xargs.guided_{name}"
 
 
@@ -252,7 +210,6 @@ class TestNames:
         ("given", "name", "code", "words"),
         [
             (None, "cards", "grammar_unknown", "no such grammar"),
-            (None, 7, "grammar_invalid", "must be the name"),
             (None, "\ud800", "grammar_invalid", "must be the name"),
             (structured_outputs(regex="a"), "card", "grammar_invalid", "cannot be combined with a schema"),
         ],
@@ -266,12 +223,6 @@ class TestNames:
         exchange = current.get()
         assert exchange
         assert exchange.failure is raised.value
-
-    async def test_other_routes_refuse_it(self, gate: gate_module.Gate) -> None:
-        current.set(HttpExchange(headers.begin([], 1), "/invocations"))
-        with pytest.raises(GuidedError) as raised:
-            await gate.admit(None, {"guided_grammar": "card"})
-        assert raised.value.code is ErrorCode.REQUEST_NOT_ADMITTED
 
 
 def test_outside_our_pods_nothing_happens(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,5 @@
 """The middleware between an application and a server, both written by the test."""
 
-import asyncio
 import contextlib
 import json
 import socket
@@ -9,11 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
-from fastapi import FastAPI, Request
-from fastapi.responses import JSONResponse
-from pydantic import BaseModel, Field
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HEADER_VALUE_RE
 
@@ -26,7 +21,6 @@ from guided_engine.admission.exchange import current
 from guided_engine.admission.gate import Gate
 from guided_engine.admission.service_client import GrammarClient
 from guided_engine.telemetry import Telemetry
-from support.engine import structured_outputs
 
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 STATE = "ot=th:8,vendor=x"
@@ -54,26 +48,21 @@ class Served:
         monkeypatch.setattr(ledger, "applied", lambda: [wire.Patch(name="admission", state="Applied")])
         self.sent: list[Any] = []
 
-    async def run(  # noqa: PLR0913 - what a server knows
+    async def run(
         self,
         app: ASGIApp,
         path: str = "/v1/completions",
-        events: tuple[str, ...] = (),
         body: bytes | None = None,
         headers: tuple[tuple[bytes, bytes], ...] = (),
-        *,
-        vllm: Any = None,
     ) -> None:
         scope = {
-            "app": vllm,
+            "app": None,
             "type": "http",
             "method": "POST",
             "path": path,
             "headers": [(b"traceparent", PARENT.encode()), (b"tracestate", STATE.encode()), *headers],
         }
-        incoming: list[dict[str, Any]] = [{"type": kind} for kind in events]
-        if body is not None:
-            incoming.insert(0, {"type": "http.request", "body": body, "more_body": False})
+        incoming = [{"type": "http.request", "body": body, "more_body": False}]
 
         async def receive() -> Any:
             return incoming.pop(0)
@@ -116,6 +105,12 @@ def chunk(body: bytes, *, more: bool = True) -> dict[str, Any]:
     return {"type": "http.response.body", "body": body, "more_body": more}
 
 
+async def reads_and_answers(_scope: Any, receive: Any, send: Any) -> None:
+    await receive()
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send(chunk(b"", more=False))
+
+
 def fails(code: ErrorCode = ErrorCode.GRAMMAR_INVALID, **fields: Any) -> Callable[[], None]:
     def fail() -> None:
         exchange = current.get()
@@ -149,8 +144,6 @@ class TestMiddleware:
         ("body", "model"),
         [
             (b'{"model": "tiny"}', "tiny"),
-            (b'{"model": "ti\\u006ey"}', "tiny"),
-            (b"{}", None),
             (b'{"model": 7}', None),
             (b'{"model": "\\ud800"}', None),
             (b'{"model": "%b"}' % (b"m" * 300), None),
@@ -159,18 +152,13 @@ class TestMiddleware:
     async def test_the_record_says_what_the_client_asked_for(
         self, served: Served, body: bytes, model: str | None
     ) -> None:
-        async def app(_scope: Any, receive: Any, send: Any) -> None:
-            await receive()
-            await send({"type": "http.response.start", "status": 200, "headers": []})
-            await send(chunk(b"", more=False))
-
-        await served.run(app, body=body)
+        await served.run(reads_and_answers, body=body)
         record = served.record
         assert record.model == model
         assert (record.flags, record.tracestate) == (1, STATE)
 
     @pytest.mark.parametrize(
-        "paths", [[], ["$.not"], ["$['é\r\nx: y']", *(f"$.properties.a{n}" for n in range(99))]]
+        "paths", [["$.not"], ["$['é\r\nx: y']", *(f"$.properties.a{n}" for n in range(99))]]
     )
     async def test_a_response_says_what_is_not_enforced(self, served: Served, paths: list[str]) -> None:
         async def app(_scope: Any, _receive: Any, send: Any) -> None:
@@ -182,80 +170,14 @@ class TestMiddleware:
             await send(chunk(b"", more=False))
 
         await served.run(app)
-        told = dict(served.sent[0]["headers"]).get(b"x-guidedmodel-unenforced")
-        if not paths:
-            assert told is None
-            return
+        told = dict(served.sent[0]["headers"])[b"x-guidedmodel-unenforced"]
         assert told.isascii()
         assert b"\r" not in told
         assert len(told) <= 1024
         *known, last = json.loads(told)
         assert [*known, last] == paths or (known == paths[: len(known)] and last == "...")
 
-    async def test_a_response_and_the_record_tell_of_keys_that_vllm_ignores(self, served: Served) -> None:
-        class Body(BaseModel):
-            model: str
-            count: int = Field(alias="n")
-
-        vllm = FastAPI()
-
-        @vllm.post("/v1/completions")
-        async def handler(request: Body) -> None: ...
-
-        async def app(_scope: Any, receive: Any, send: Any) -> None:
-            await receive()
-            await send({"type": "http.response.start", "status": 200, "headers": []})
-            await send(chunk(b"", more=False))
-
-        unknown = {"regex": "a", "\r\nx: y": 2, **dict.fromkeys(map(str, range(999)))}
-        body = json.dumps({"model": "m", "n": 1, **unknown})
-        await served.run(app, body=body.encode(), vllm=vllm)
-        told = dict(served.sent[0]["headers"])[b"x-guidedmodel-ignored"]
-        assert told.isascii()
-        assert b"\r" not in told
-        assert len(told) <= 1024
-        assert json.loads(told)[:3] == ["regex", "\r\nx: y", "0"]
-        assert served.record.ignored_keys == 1001
-
-    async def test_refused_stream_is_a_real_status(self, served: Served) -> None:
-        async def app(_scope: Any, _receive: Any, send: Any) -> None:
-            await send(STREAM)
-            fails(ErrorCode.GRAMMAR_SERVICE_UNAVAILABLE, retry_after_s=1.2, path="$.a")()
-            await send(chunk(b"data: upstream's error\n\n"))
-            await send(chunk(b"data: [DONE]\n\n", more=False))
-
-        await served.run(app)
-        assert served.sent[0]["status"] == 503
-        assert dict(served.sent[0]["headers"])[b"retry-after"] == b"2"
-        error = json.loads(served.body)["error"]
-        assert (error["code"], error["param"]) == ("grammar_service_unavailable", "$.a")
-        record = served.record
-        assert (record.status, record.error_code) == (503, "grammar_service_unavailable")
-
-    @pytest.mark.parametrize("path", ["/v1/completions", "/v1/completions\n"])
-    async def test_a_former_word_is_refused_at_every_path_that_leads_to_the_route(
-        self, served: Served, path: str
-    ) -> None:
-        """Starlette's `$` matches before a line's end, too."""
-
-        async def app(_scope: Any, receive: Any, send: Any) -> None:
-            await receive()
-            await send(STREAM)
-
-        await served.run(app, path, body=b'{"prompt": "x", "guided_json": {}, "guided_regex": "a"}')
-        assert served.sent[0]["status"] == 400
-        assert json.loads(served.body)["error"]["code"] == "request_unknown_constraint"
-
-    async def test_refusal_answers_for_a_handler_that_raises(self, served: Served) -> None:
-        async def app(_scope: Any, _receive: Any, send: Any) -> None:
-            await send(STREAM)
-            fails()()
-            raise RuntimeError("upstream")
-
-        await served.run(app, "/v1/responses")
-        assert served.sent[0]["status"] == 400
-
-    async def test_foreign_exception_passes(self, served: Served) -> None:
+    async def test_an_exception_that_is_not_ours_is_left_to_vllm(self, served: Served) -> None:
         async def app(_scope: Any, _receive: Any, _send: Any) -> None:
             raise RuntimeError("upstream")
 
@@ -263,14 +185,10 @@ class TestMiddleware:
             await served.run(app)
         assert served.record.status == 500
 
-    @pytest.mark.parametrize("decided", [False, True])
-    async def test_vllms_own_error_goes_out_as_it_came(self, served: Served, *, decided: bool) -> None:
+    async def test_vllms_own_error_goes_out_as_it_came(self, served: Served) -> None:
         text = b'{"error": {"message": "no such model", "code": 404}}'
 
         async def app(_scope: Any, _receive: Any, send: Any) -> None:
-            exchange = current.get()
-            assert exchange is not None
-            exchange.decided = decided
             headers = [(b"content-type", b"application/json")]
             await send({"type": "http.response.start", "status": 404, "headers": headers})
             await send(chunk(text[:9]))
@@ -281,24 +199,6 @@ class TestMiddleware:
         headers = dict(served.sent[0]["headers"])
         assert (headers[b"x-request-id"], served.record.status) == (b"mine", 404)
         assert headers[b"traceresponse"]
-
-    async def test_what_nobody_foresaw_is_answered_by_vllm(self, served: Served) -> None:
-        async def handler() -> None:
-            raise RuntimeError("unforeseen")
-
-        app = FastAPI()
-        app.post("/v1/completions")(handler)
-        app.add_middleware(middleware.AdmissionMiddleware)
-
-        @app.exception_handler(Exception)  # as vLLM has one
-        async def handle(_request: Request, error: Exception) -> JSONResponse:
-            return JSONResponse({"error": {"message": str(error)}}, status_code=500)
-
-        transport = httpx.ASGITransport(app, raise_app_exceptions=False)
-        async with httpx.AsyncClient(transport=transport, base_url="http://t") as client:
-            answer = await client.post("/v1/completions", json={})
-        assert (answer.status_code, answer.json()) == (500, {"error": {"message": "unforeseen"}})
-        assert served.record.status == 500
 
     @pytest.mark.parametrize(
         ("path", "event"),
@@ -330,15 +230,6 @@ class TestMiddleware:
         assert not served.sent[-1].get("more_body")
         assert served.record.error_code == "sequence_dead_end"
 
-    async def test_disconnect_is_499(self, served: Served) -> None:
-        async def app(_scope: Any, receive: Any, _send: Any) -> None:
-            await receive()
-            raise asyncio.CancelledError
-
-        with pytest.raises(asyncio.CancelledError):
-            await served.run(app, events=("http.disconnect",))
-        assert served.record.status == 499
-
     async def test_other_routes_are_left_alone(self, served: Served) -> None:
         async def app(scope: Any, _receive: Any, send: Any) -> None:
             assert dict(scope["headers"])[b"traceparent"] == PARENT.encode()
@@ -347,16 +238,6 @@ class TestMiddleware:
             assert served.sent == [STREAM]
 
         await served.run(app, "/v1/models")
-
-    async def test_inner_application_sees_our_span(self, served: Served) -> None:
-        async def app(scope: Any, _receive: Any, send: Any) -> None:
-            assert (exchange := current.get())
-            assert (b"traceparent", exchange.span.traceparent.encode()) in scope["headers"]
-            assert (b"tracestate", STATE.encode()) in scope["headers"]
-            await send(chunk(b"", more=False))
-
-        await served.run(app)
-        assert served.record.tracestate == STATE
 
 
 async def test_vllms_own_path_is_not_kept_back(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -375,12 +256,18 @@ async def test_vllms_own_path_is_not_kept_back(served: Served, monkeypatch: pyte
 ASKED = b'{"guided_json": {"type": "object"}}'
 
 
-@pytest.mark.parametrize("active", [False, True])
+@pytest.mark.parametrize(
+    ("state", "path"),
+    [
+        ("Applied", "/v1/completions"),
+        ("Applied", "/v1/completions\n"),  # Starlette's `$` matches before a line's end, too
+        ("Skipped", "/v1/completions"),  # placement Scheduler
+    ],
+)
 async def test_a_constraint_in_other_words_stops_the_application(
-    served: Served, monkeypatch: pytest.MonkeyPatch, *, active: bool
+    served: Served, monkeypatch: pytest.MonkeyPatch, state: str, path: str
 ) -> None:
-    """Before it reads the body; with placement Scheduler, too. Whatever it answers is not what is sent."""
-    state = "Applied" if active else "Skipped"
+    """Before it reads the body. Whatever it answers is not what is sent."""
     monkeypatch.setattr(ledger, "applied", lambda: [wire.Patch(name="admission", state=state)])
     went_on = []
 
@@ -392,7 +279,7 @@ async def test_a_constraint_in_other_words_stops_the_application(
             await send({"type": "http.response.start", "status": 400, "headers": []})
             await send(chunk(b"There was an error parsing the body", more=False))
 
-    await served.run(app, body=ASKED)
+    await served.run(app, path, body=ASKED)
     assert not went_on
     error = json.loads(served.body)["error"]
     assert (error["code"], error["param"]) == ("request_unknown_constraint", "guided_json")
@@ -441,7 +328,7 @@ class TestIdentifiers:
         names = [value for name, value in served.sent[0]["headers"] if name == b"x-request-id"]
         assert names == [b"cmpl-7"]
 
-    @pytest.mark.parametrize("name", ["a\nb", "a\x7fb", "caf\u00e9", "\ud800", "x" * 300])
+    @pytest.mark.parametrize("name", ["a\nb", "\ud800", "x" * 300])
     async def test_what_no_header_can_hold_is_not_told(self, served: Served, name: str) -> None:
         """A body's request_id; the server drops a connection over such a header."""
 
@@ -456,24 +343,6 @@ class TestIdentifiers:
         assert not HEADER_VALUE_RE.search(told)
         assert name.encode(errors="replace") not in told
 
-    @pytest.mark.parametrize("sent", ["x" * 200, "caf\u00e9", ""])
+    @pytest.mark.parametrize("sent", ["x" * 200, "caf\u00e9"])
     def test_an_id_that_cannot_be_told_back_is_not_taken(self, sent: str) -> None:
         assert not headers.given([(b"x-request-id", sent.encode("latin-1"))])
-
-
-@pytest.mark.parametrize("stream", [False, True])
-async def test_a_route_without_a_form_for_our_errors_answers_400(served: Served, *, stream: bool) -> None:
-    gate = middleware.process_gate()
-    assert gate is not None
-
-    async def app(_scope: Any, _receive: Any, send: Any) -> None:
-        if stream:
-            await send(STREAM)
-        with pytest.raises(GuidedError):
-            await gate.admit(structured_outputs(regex="a"), None)
-        await send(chunk(b"whatever vLLM makes of it", more=False))
-
-    await served.run(app, "/invocations")
-    start, body = served.sent
-    assert start["status"] == 400
-    assert json.loads(body["body"])["error"]["code"] == "request_not_admitted"

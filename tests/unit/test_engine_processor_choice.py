@@ -37,14 +37,10 @@ MODEL = [
     [
         (None, ["repeat", "moderate", "watermark"]),
         ("", ["moderate", "watermark"]),
-        ("  ", ["moderate", "watermark"]),
         ([], ["moderate", "watermark"]),
-        ((), ["moderate", "watermark"]),
-        ("asked-for", ["moderate", "watermark", "asked-for"]),
         (" asked-for , repeat\t", ["moderate", "watermark", "asked-for", "repeat"]),
         (["repeat", "asked-for"], ["moderate", "watermark", "repeat", "asked-for"]),
         # To name what is enforced changes nothing, its place neither.
-        ("watermark", ["moderate", "watermark"]),
         ("watermark,moderate", ["moderate", "watermark"]),
         ("asked-for,watermark,repeat", ["moderate", "watermark", "asked-for", "repeat"]),
     ],
@@ -55,42 +51,19 @@ def test_what_the_resource_applies_comes_before_what_the_request_names(choice: A
 
 ODD: dict[str, tuple[Any, str]] = {
     "a number": (5, NO_NAMES),
-    "nothing at all": (0, NO_NAMES),
-    "a fraction": (1.5, NO_NAMES),
-    "yes": (True, NO_NAMES),
-    "bytes": (b"repeat", NO_NAMES),
     "an object": ({"repeat": 1}, NO_NAMES),
-    "a set": ({"repeat"}, NO_NAMES),
-    "a list of numbers": ([1, 2], NO_NAMES),
     "a list with null": (["repeat", None], NO_NAMES),
-    "a list in a list": ([["repeat"]], NO_NAMES),
-    "an object in a list": ([{"repeat": 1}], NO_NAMES),
     "an empty name": ("repeat,,asked-for", "it has an empty name"),
-    "a comma": (",", "it has an empty name"),
-    "a comma at the end": ("repeat,", "it has an empty name"),
-    "an empty name in a list": ([""], "it has an empty name"),
     "a name twice": ("repeat,asked-for,repeat", 'the name "repeat" twice'),
-    "a name twice, with a blank": ("repeat, repeat", 'the name "repeat" twice'),
-    "a name twice in a list": (["repeat", "repeat"], 'the name "repeat" twice'),
     "an enforced name twice": ("moderate,moderate", 'the name "moderate" twice'),
     "one too many": (",".join(f"p{number}" for number in range(MOST + 1)), MANY),
-    "one too many in a list": ([f"p{number}" for number in range(MOST + 1)], MANY),
     "very many": (["repeat"] * 200_000, MANY),
-    "very many with commas": ("repeat," * 200_000, MANY),
-    "a million commas": ("," * 1_000_000, MANY),
 }
 UNKNOWN: dict[str, tuple[Any, str]] = {
     "another": ("absent", '"absent"'),
-    "another behind one that there is": ("repeat,absent", '"absent"'),
     "in capitals": ("Repeat", '"Repeat"'),
-    "with a blank in a list": ([" repeat"], '" repeat"'),
     "two in one item of a list": (["repeat,asked-for"], '"repeat,asked-for"'),
-    "with a letter that looks like another": ("r\u0435peat", r'"r\u0435peat"'),
-    "with a blank of no width": ("\u200brepeat", r'"\u200brepeat"'),
     "half of a pair": ("\ud800", r'"\ud800"'),
-    "a line break within": ("rep\neat", r'"rep\neat"'),
-    "a NUL": ("repeat\0", r'"repeat\u0000"'),
-    "a class": ("os:system", '"os:system"'),
     "a long one": ("x" * 1_000_000, f'"{"x" * 80}\\u2026"'),
 }
 
@@ -115,16 +88,6 @@ def test_a_name_that_the_model_has_not_is_told_with_those_that_it_has(choice: An
     assert why.endswith("; this model has repeat, moderate, asked-for, watermark")
     with pytest.raises(ChoiceError, match=r"no logits processor .*; this model has none$"):
         chosen(choice, NONE)
-
-
-def test_a_model_without_processors_takes_a_choice_of_none() -> None:
-    assert [chosen(choice, NONE) for choice in (None, "", [], " ")] == [[]] * 4
-
-
-def test_as_many_names_as_a_model_can_have_are_read() -> None:
-    model = [processor(f"p{number}", by_default=False) for number in range(MOST)]
-    names = [each.name for each in reversed(model)]
-    assert chosen(",".join(names), model) == chosen(names, model) == names
 
 
 @given(
@@ -182,21 +145,6 @@ def written(route: str, options: Any, model: Sequence[LogitsProcessorConfig] = M
     return None
 
 
-@pytest.mark.parametrize("route", PATHS)
-@pytest.mark.parametrize("choice", [5, True, [["a"]], ["a", 1], {"a": 1}, "repeat,,b", "Repeat", ["a"] * 17])
-def test_a_body_whose_choice_cannot_be_read_is_told_where(route: str, choice: Any) -> None:
-    found = written(route, {"logits_processors": choice})
-    assert found is not None
-    assert found.path == f"{PATHS[route]}.logits_processors"
-    assert found.code == "request_invalid"
-
-
-@pytest.mark.parametrize("options", [None, {}, {"other": 5}, {"logits_processors": None}])
-def test_a_request_without_a_choice_has_none_to_refuse(options: Any) -> None:
-    assert written("/v1/completions", options) is None
-    assert written("/v1/completions", {"logits_processors": "repeat, watermark"}) is None
-
-
 SETTABLE = [
     LogitsProcessorConfig(name="marks", factory="support.odd_processors:Marks"),
     LogitsProcessorConfig(name="dry", factory="guided_engine.processors.dry:Dry"),
@@ -210,17 +158,12 @@ SETTABLE = [
     ("options", "key", "why"),
     [
         ({"marks.mark": "seven"}, "marks.mark", "marks refuses it: Expected `int | null`, got `str`"),
-        ({"marks.mark": [7]}, "marks.mark", "marks refuses it: Expected `int | null`, got `array`"),
         ({"marks.size": 3}, "marks.size", "of marks a request may set mark"),
-        ({"marks.": 3}, "marks.", "of marks a request may set mark"),
-        ({"marks.mark.x": 3}, "marks.mark.x", "of marks a request may set mark"),
         ({"watermark.mark": 3}, "watermark.mark", "of watermark a request may set nothing"),
         ({"absent.size": 3}, "absent.size", "this request has marks, dry, watermark"),
-        ({"Marks.mark": 3}, "Marks.mark", 'there is no logits processor "Marks" for it'),
         ({"only.token": 3}, "only.token", 'there is no logits processor "only" for it'),
         ({"logits_processors": "", "marks.mark": 3}, "marks.mark", "this request has watermark"),
-        ({"logits_processors": "only", "only.token": None}, "only.token", "Expected `int`, got `null`"),
-        ({"dry.base": 2, "dry.multiplier": "x"}, "dry.multiplier", "Expected `float`, got `str`"),
+        ({"logits_processors": 5}, "logits_processors", NO_NAMES),
         ({"dry.base": 2, "dry.last_n": 0}, "dry.last_n", "dry refuses it: Expected `int` >= 2"),
         ({f"marks.{'x' * 1000}": 3}, f"marks.{'x' * 74}…", "of marks a request may set mark"),
     ],
@@ -239,7 +182,7 @@ def test_a_parameter_that_cannot_be_set_is_told_where_and_why(
     "options",
     [
         {"marks.mark": 7},
-        {"marks.mark": None},
+        {"logits_processors": None},
         {"logits_processors": "only,marks", "only.token": 3, "marks.mark": 7},
         {"other": 3},
     ],

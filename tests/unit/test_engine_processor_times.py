@@ -58,28 +58,3 @@ def test_a_thread_that_lost_its_core_is_no_processors_fault() -> None:
     played.part(("one", 9), lost=10)
     played.times.end_step()
     assert played.told() == {"one": (2, 0, 3)}
-
-
-def test_what_a_sequence_takes_to_be_made_anew_is_no_steps() -> None:
-    played = Played()
-    played.times.add("one", 99 * MS)
-    played.part(("one", 1))
-    played.times.end_step()
-    assert played.told() == {"one": (1, 0, 1)}
-
-
-def test_a_second_of_steps_is_one_record() -> None:
-    played = Played()
-    for _ in range(500):
-        played.part(("one", 1), ("other", 1))
-        played.wall += 2 * MS
-        played.times.end_step()
-    assert len(played.records) in {2, 3}  # the first step's, and one at each full second
-    assert played.told() == {"one": (500, 0, 500), "other": (500, 0, 500)}
-
-
-def test_nothing_is_told_of_steps_without_processors() -> None:
-    played = Played()
-    played.part()
-    played.times.end_step()
-    assert played.told() == {}

@@ -12,7 +12,6 @@ CHAT, COMPLETIONS, BATCH = "/v1/chat/completions", "/v1/completions", "/v1/chat/
 RESPONSES, MESSAGES, GENERATE = "/v1/responses", "/v1/messages", "/inference/v1/generate"
 MOST = 1000
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}}
-FORMAT = {"type": "json_schema", "json_schema": {"name": "x", "schema": SCHEMA}}
 
 
 TOOL = {"type": "function", "function": {"name": "f", "parameters": SCHEMA}}
@@ -46,11 +45,10 @@ def anthropic(name: Any = "f", **fields: Any) -> dict[str, Any]:
 
 
 TOOLS: dict[str, Any] = {CHAT: function, RESPONSES: flat, MESSAGES: anthropic}
-FORCED = {CHAT: "required", RESPONSES: "required", MESSAGES: {"type": "any"}}
 
 
 class TestTypes:
-    @pytest.mark.parametrize("value", ["json", "", [], [1], 0, 5, True, False])
+    @pytest.mark.parametrize("value", ["json", [], 0, True])
     @pytest.mark.parametrize(
         ("route", "path"),
         [
@@ -68,15 +66,8 @@ class TestTypes:
     @pytest.mark.parametrize(
         ("route", "body"),
         [
-            (CHAT, {"response_format": FORMAT, "structured_outputs": {"json": SCHEMA}}),
             (COMPLETIONS, {"response_format": {"type": "json_object"}, "structured_outputs": {"regex": "a"}}),
-            (
-                RESPONSES,
-                {
-                    "text": {"format": {"type": "json_schema", "name": "x", "schema": SCHEMA}},
-                    "structured_outputs": {"regex": "a"},
-                },
-            ),
+            (RESPONSES, {"text": {"format": {"type": "json_object"}}, "structured_outputs": {"regex": "a"}}),
         ],
     )
     def test_two_constraints(self, route: str, body: Any) -> None:
@@ -89,25 +80,17 @@ class TestTypes:
 
 class TestTools:
     @pytest.mark.parametrize("route", TOOLS)
-    @pytest.mark.parametrize("name", ['a"b', "a\\b", "a\nb", "", None, 5])
+    @pytest.mark.parametrize("name", ['a"b', "a\nb", "", 5])
     def test_a_name_is_written_into_the_grammar_as_it_is(self, route: str, name: Any) -> None:
         fault = found(route, {"tools": [TOOLS[route]("f"), TOOLS[route](name)]})
         assert fault is not None
         assert fault.path == ("tools[1].function.name" if route == CHAT else "tools[1].name")
 
-    @pytest.mark.parametrize("route", TOOLS)
-    def test_what_clients_write_beside_a_schema_is_theirs(self, route: str) -> None:
-        """As transformers' get_json_schema writes what a function returns."""
-        more = {"return": {"type": "number"}, "metadata": {"a": 1}, "output_schema": SCHEMA, "schema": SCHEMA}
-        assert found(route, {"tools": [TOOLS[route](**more)]}) is None
-
     @pytest.mark.parametrize(
         ("route", "tool", "path"),
         [
             (CHAT, {**function(), "strict": True}, "tools[0].strict"),
-            (CHAT, {**function(), "parameters": SCHEMA}, "tools[0].parameters"),
             (CHAT, flat(), "tools[0].parameters"),
-            (CHAT, {"type": 5}, "tools[0].function"),
             (CHAT, function(Strict=True), "tools[0].function.Strict"),
             (RESPONSES, flat(srict=True), "tools[0].srict"),
             (MESSAGES, anthropic("", type="web_search_20250305"), "tools[0].name"),
@@ -118,29 +101,17 @@ class TestTools:
         assert fault is not None
         assert fault.path == path
 
-    @pytest.mark.parametrize("route", TOOLS)
-    def test_what_a_forced_call_cannot_be_made_of(self, route: str) -> None:
-        make, forced = TOOLS[route], {"tool_choice": FORCED[route]}
-        at = "tools[1].function" if route == CHAT else "tools[1]"
-        twice = {"tools": [make(), make()]}
-        fault = found(route, {**twice, **forced})
-        assert fault is not None
-        assert fault.path == f"{at}.name"
-        assert found(route, twice) is None
-
-    @pytest.mark.parametrize("constraint", [{"regex": "("}, {"json": SCHEMA}, {"choice": ["a"]}])
     @pytest.mark.parametrize(
         ("route", "choice"),
         [
             (CHAT, "required"),
             (CHAT, {"type": "function", "function": {"name": "f"}}),
             (RESPONSES, "required"),
-            (RESPONSES, {"type": "function", "name": "f"}),
         ],
     )
-    def test_a_forced_call_and_a_constraint(self, route: str, choice: Any, constraint: Any) -> None:
+    def test_a_forced_call_and_a_constraint(self, route: str, choice: Any) -> None:
         """vLLM drops the constraint, with a line in its log."""
-        body = {"tools": [TOOLS[route]()], "structured_outputs": constraint}
+        body = {"tools": [TOOLS[route]()], "structured_outputs": {"regex": "("}}
         fault = found(route, {**body, "tool_choice": choice})
         assert fault is not None
         assert fault.path == "structured_outputs"
@@ -153,16 +124,10 @@ class TestTools:
         [
             *((route, {"tools": [make(), make("g")]}) for route, make in TOOLS.items()),
             (CHAT, {"tools": [function(description=None, strict=True)], "tool_choice": "required"}),
-            (CHAT, {"tools": [{**function(), "strict": None, "cache_control": {"type": "x"}}]}),
-            (CHAT, {"tools": [function("é-1.x", parameters=None)]}),
+            # As transformers' get_json_schema writes what a function returns.
+            (CHAT, {"tools": [function("é-1.x", **{"parameters": None, "return": {"type": "number"}})]}),
             (RESPONSES, {"tools": [{"type": "web_search", "filters": {}}], "tool_choice": "auto"}),
-            (
-                RESPONSES,
-                {"tools": [{"type": "web_search"}], "tool_choice": {"type": "function", "name": "x"}},
-            ),
             (MESSAGES, {"tools": [anthropic(type="custom", cache_control={"type": "ephemeral"})]}),
-            (MESSAGES, {"tools": [anthropic()], "tool_choice": {"type": "tool", "name": "f"}}),
-            (CHAT, {"tools": [function()], "tool_choice": "required", "response_format": FORMAT}),
             (CHAT, {"tools": None, "tool_choice": None}),
         ],
     )
@@ -177,7 +142,6 @@ class TestTools:
         ("response_format", {"response_format": {"type": "json_object", "x": "x" * 3 * MOST}}),
         ("tools", {"tools": [TOOL] * MOST, "tool_choice": "required"}),
         ("tools", {"tools": [TOOL] * MOST + [STRICT]}),
-        ("tools", {"tools": [TOOL] * MOST, "tool_choice": {"type": "function", "function": {"name": "f"}}}),
     ],
 )
 def test_what_is_too_large_is_refused_before_anybody_reads_it(path: str, body: Any) -> None:
@@ -186,12 +150,6 @@ def test_what_is_too_large_is_refused_before_anybody_reads_it(path: str, body: A
     assert fault is not None
     assert (fault.path, fault.code) == (path, ErrorCode.GRAMMAR_TOO_LARGE)
     assert found(CHAT, body, most_bytes=1 << 20) != fault
-
-
-def test_a_long_key_is_cut_in_its_error() -> None:
-    fault = found(CHAT, {"guided_" + "x" * 3_000_000: 1})
-    assert fault is not None
-    assert len(fault.message) < 2000 > len(fault.path or "")
 
 
 @pytest.mark.parametrize("strict", [True, "true", 1])
@@ -204,7 +162,7 @@ def test_strict_is_what_vllm_takes_for_true(strict: Any) -> None:
         assert fault.path == "tools[1].function.name"
 
 
-@pytest.mark.parametrize("choice", [None, "auto", "none"])
+@pytest.mark.parametrize("choice", [None, "auto"])
 def test_tools_that_become_no_grammar_may_be_large(choice: Any) -> None:
     assert found(CHAT, {"tools": [TOOL] * MOST, "tool_choice": choice}, MOST) is None
 
@@ -212,18 +170,10 @@ def test_tools_that_become_no_grammar_may_be_large(choice: Any) -> None:
 @pytest.mark.parametrize(
     ("route", "path", "body"),
     [
-        (
-            GENERATE,
-            "sampling_params.extra_args.response_format",
-            {"sampling_params": {"extra_args": {"response_format": SCHEMA}}},
-        ),
         (CHAT, "vllm_xargs.structured_outputs", {"vllm_xargs": {"structured_outputs": "x"}}),
-        (CHAT, "vllm_xargs.response_format", {"vllm_xargs": {"response_format": "json"}}),
         (CHAT, "vllm_xargs.Guided_Grammar", {"vllm_xargs": {"Guided_Grammar": "x"}}),
         (COMPLETIONS, "tools", {"tools": [STRICT]}),
-        (GENERATE, "tools", {"tools": [STRICT]}),
         ("/invocations", "tools", {"prompt": "x", "tools": [STRICT]}),
-        (BATCH, "tools", {"tools": [STRICT]}),
         (BATCH, "tool_choice", {"tools": [TOOL], "tool_choice": "required"}),
     ],
 )
@@ -239,7 +189,6 @@ def test_a_constraint_that_nobody_reads_is_told(route: str, path: str, body: Any
         (CHAT, {"vllm_xargs": {"guided_grammar": "x", "guided_backend": "guidance"}}),
         (CHAT, {"vllm_xargs": {"regex": "a processor's own", "pattern": "x", "bias": 2}}),
         (GENERATE, {"sampling_params": {"extra_args": {"guided_grammar": "x"}}}),
-        (COMPLETIONS, {"tools": [TOOL]}),
         (COMPLETIONS, {"tools": [{**TOOL, "strict": False}, {**TOOL, "strict": None}]}),
     ],
 )

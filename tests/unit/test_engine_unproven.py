@@ -15,19 +15,6 @@ def early(asked: wire.Prepare) -> wire.Prepared:
     return wire.Prepared(id=asked.id, key="k", backend="xgrammar", is_proven=False)
 
 
-async def test_a_lease_may_be_taken_before_the_proof(service: FakeService, client: GrammarClient) -> None:
-    service.script["a"] = early
-    lease = await client.prepare(Constraint("regex", "a"), 5, None)
-    assert (lease.backend, lease.proof is None) == ("xgrammar", False)
-    proving = asyncio.create_task(client.prove(lease, 5))
-    asked = service.wait_for(wire.Prepare)
-    service.peers("api")[0].send(wire.Proven(id=asked.id, backend="guidance"))
-    await proving
-    assert (lease.backend, lease.proof) == ("guidance", None)
-    lease.release()
-    assert (await asyncio.to_thread(service.wait_for, wire.Release)).id == asked.id
-
-
 @pytest.mark.parametrize("code", ["", "grammar_dead_end"])
 async def test_a_verdict_in_the_same_moment_is_not_lost(
     service: FakeService, client: GrammarClient, code: str

@@ -46,14 +46,6 @@ def test_masks_and_acceptance_are_those_of_the_text() -> None:
                 assert text.valid_prefix([token]) == (token in allowed(bits))
 
 
-def test_a_text_can_go_back_to_its_start() -> None:
-    text = CountedText(BoundedSpace(SpaceTable(TOKENS, len(TOKENS), MOST)))
-    assert text.accept([1])
-    assert not CountedText(*text._rules).accept([1, 0])
-    text.reset()
-    assert text.accept([1])
-
-
 ONE, BOTH, NONE = {b" "}, {b" ", b"   "}, set[bytes]()
 
 

@@ -40,28 +40,14 @@ def penalties(harness: Harness, text: list[int], **params: Any) -> dict[int, flo
     return {token: -float(row[token]) for token in np.flatnonzero(row).tolist()}
 
 
-def test_the_example_of_its_description() -> None:
-    """After "a b c c b c y a b c", c would follow three tokens again, y two, and b one."""
-    harness = Harness(Dry, {"multiplier": 1.0, "base": 2.0, "allowed_length": 1}, context())
-    assert penalties(harness, [A, B, C, C, B, C, Y, A, B, C]) == {B: 1.0, Y: 2.0, C: 4.0}
-
-
 @pytest.mark.parametrize("params", PARAMS, ids=str)
-@pytest.mark.parametrize(("alphabet", "seed"), [(1, 0), (3, 1), (8, 2)])
+@pytest.mark.parametrize(("alphabet", "seed"), [(1, 1), (3, 2), (3, 3), (8, 4)])
 def test_rows_are_what_the_description_makes_of_them(
-    params: dict[str, Any], alphabet: int, seed: int
-) -> None:
-    harness = Harness(Dry, params, context())
-    assert walk(harness, dry(DryParams(**params)), seed=seed, alphabet=alphabet)
-
-
-@pytest.mark.parametrize("params", PARAMS, ids=str)
-@pytest.mark.parametrize(("alphabet", "seed"), [(1, 3), (2, 4), (3, 5)])
-def test_a_loop_is_what_the_description_makes_of_it(
     monkeypatch: pytest.MonkeyPatch, params: dict[str, Any], alphabet: int, seed: int
 ) -> None:
-    """Where many places count, some are left out, as here from the first on."""
-    monkeypatch.setattr(repeats, "_MANY", 0)
+    """Where many places count, some are left out: from the first on for odd seeds."""
+    if seed % 2:
+        monkeypatch.setattr(repeats, "_MANY", 0)
     harness = Harness(Dry, params, context())
     assert walk(harness, dry(DryParams(**params)), seed=seed, alphabet=alphabet)
 
@@ -73,13 +59,6 @@ def test_breakers_end_a_repeat_and_are_never_penalised(seed: int) -> None:
     harness = Harness(Dry, {"allowed_length": 1}, context(texts=texts, stop=[1]))
     judge = dry(DryParams(allowed_length=1), breakers={1, 2, 3, 4, 5})
     assert walk(harness, judge, seed=seed, alphabet=9, stop_tokens=frozenset({1, 2}))
-
-
-def test_a_breaker_that_no_token_contains_is_said(caplog: pytest.LogCaptureFixture) -> None:
-    Harness(Dry, {"sequence_breakers": ["\n", "é"]}, context(texts={3: "né".encode()}))
-    assert [record.getMessage() for record in caplog.records] == [
-        "guidedmodel: no token contains the sequence breaker '\\n' of DRY"
-    ]
 
 
 def test_a_request_sets_what_it_is_like_but_not_the_breakers() -> None:
@@ -98,8 +77,6 @@ def test_a_request_sets_what_it_is_like_but_not_the_breakers() -> None:
     ("params", "why"),
     [
         ({"base": 0.5}, "base"),
-        ({"multiplier": -1}, "multiplier"),
-        ({"allowed_length": 0}, "allowed_length"),
         ({"last_n": 1_000_000}, "last_n"),
         ({"sequence_breakers": [""]}, "sequence_breakers"),
         ({"allowed_length": 60}, r"longest_match must be at least allowed_length \(60\)"),
@@ -109,16 +86,6 @@ def test_a_request_sets_what_it_is_like_but_not_the_breakers() -> None:
 def test_parameters_that_make_no_sense_are_refused(params: dict[str, Any], why: str) -> None:
     with pytest.raises(FactoryError, match=why):
         Harness(Dry, params, context())
-
-
-def test_of_more_than_a_row_holds_the_strongest_and_then_the_last_are_penalised() -> None:
-    others = list(range(10, 1510))
-    text = [token for other in others for token in (A, other)]
-    text += [B, A, 10, B, A, 11, B, A]  # 10 and 11 follow two tokens again, the others one
-    found = penalties(Harness(Dry, {"allowed_length": 1}, context(2000)), text, last_n=4096)
-    assert set(found) == {10, 11, *others[-1022:]}
-    assert found[10] == found[11] == pytest.approx(0.8 * 1.75)
-    assert {value for token, value in found.items() if token > 11} == {float(np.float32(0.8))}
 
 
 def test_ids_beyond_the_logits_are_no_fault() -> None:

@@ -27,20 +27,14 @@ def floats(*values: float) -> Any:
     [
         (Edits([1], floats(1)), "ids must be a numpy array of integers"),  # type: ignore[arg-type]
         (Edits(np.array([1]), [1.0]), "values must be a numpy array of floats"),  # type: ignore[arg-type]
-        (Edits(floats(1), floats(1)), "ids must be a numpy array of integers"),
         (Edits(np.array([1]), np.array([1])), "values must be a numpy array of floats"),
         (Edits(np.array([[1]]), floats(1)), "with one dimension"),
-        (Edits(np.array(1), np.array(1.0)), "with one dimension"),
         (Edits(np.array([1, 2]), floats(1)), "2 ids and 1 values"),
         (Edits.forbid(np.arange(MOST_IDS + 1)), "1025 ids; at most 1024"),
         (Edits.forbid([VOCAB]), "from .* to 5000"),
-        (Edits.forbid([0, -1]), "from -1 to"),
         (Edits.forbid(np.array([2**64 - 1], np.uint64)), "ids must be from 0"),
         (Edits.add([1], [np.nan]), "values must be from"),
-        (Edits.add([1], [np.inf]), "values must be from"),
-        (Edits.add([1], np.array([np.inf], np.float16)), "values must be from"),
         (Edits.add([1, 2], [-np.inf, -1e31]), "values must be from"),
-        (Edits.add([1], [1e31]), "values must be from"),
     ],
 )
 def test_a_wrong_one_is_found_among_right_ones(wrong: Edits, why: str) -> None:

@@ -65,15 +65,6 @@ def begun(rank: Harness, *tokens: int) -> Sequence:
     return sequence
 
 
-def test_the_end_gains_what_the_helper_scores(ranks: Any) -> None:
-    sequence = ranks().sequence()
-    assert not sequence.rows().any()
-    sequence.accept(WORD, MARK)
-    assert sequence.rows()[0, STOP] == pytest.approx(100 / 3)
-    sequence.accept(MARK, MARK)
-    assert sequence.rows().tolist() == [[100, 0, 0]]
-
-
 @pytest.mark.parametrize(
     ("does", "deadline_ms", "why"),
     [(signal.SIGKILL, 10_000, "Error"), (signal.SIGSTOP, 50, "TimeoutError: timed out")],
@@ -101,14 +92,6 @@ def test_a_helper_that_fails_ends_its_sequences_and_is_replaced(
             return None
 
     assert eventually(lambda: answer() is not None)
-
-
-def test_a_helper_that_died_unasked_is_replaced_before_a_sequence_begins(ranks: Any) -> None:
-    rank = ranks()
-    process = scorer(rank.sequence()).helper.process
-    process.kill()
-    process.wait(10)
-    assert begun(rank, MARK).rows().any()
 
 
 @pytest.mark.parametrize("is_stopped", [False, True])

@@ -3,8 +3,6 @@
 What the owner of all of them does is in test_contract_tasks.py.
 """
 
-import asyncio
-import os
 import tempfile
 import time
 from collections import Counter
@@ -15,19 +13,12 @@ import aiohttp
 import pytest
 from aiohttp.test_utils import unused_port
 
-from guided_contract import tasks, wire
+from guided_contract import tasks
 from guided_contract.config import PodConfig, PortsConfig
 from guided_contract.heartbeat import Heartbeats
 from guided_engine.heartbeats import Pulse
 from guided_engine.launcher.probes import Probes
 from guided_engine.launcher.stall import StallWatch
-from guided_engine.service_link import ServiceConnection, ServiceLink
-from guided_sidecar.health import server
-from guided_sidecar.health.server import HealthServer
-from guided_sidecar.settings import Settings
-from guided_sidecar.socket.snapshot import ServiceSnapshot
-from guided_sidecar.telemetry.metrics import SidecarMetrics
-from support.fake_service import FakeService
 from support.waiting import until
 
 
@@ -81,18 +72,6 @@ async def status_of(port: int, path: str) -> int:
 # --- the sidecar ---
 
 
-async def test_the_judge(pod: PodConfig, failures: Counter[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    health = HealthServer(Settings(pod=pod), ServiceSnapshot, SidecarMetrics())
-    monkeypatch.setattr(server, "_PERIOD_S", 0.01)
-    made = []
-    monkeypatch.setattr(server, "judge", once(lambda reading: made.append(reading) or health.verdict))
-    await health.start()
-    await until(lambda: len(made) > 2)
-    assert failures["judge"] == 1
-    assert 'guidedmodel_task_failures_total{task="judge"} 1.0' in health._metrics.render().decode()
-    await health.stop()
-
-
 # --- the launcher and the engine's processes ---
 
 
@@ -119,17 +98,6 @@ async def test_the_launchers_watches(
     assert failures[task] == 1
 
 
-async def test_the_launchers_connection_to_the_service(pod: PodConfig, failures: Counter[str]) -> None:
-    hello = wire.Hello(role="launcher", pid=os.getpid(), boot="b")
-    connection = ServiceConnection(pod.service_socket, once(lambda: hello), lambda _: None)
-    living = tasks.Living("service-connection", connection.run)
-    with FakeService(pod.service_socket):
-        living.start()
-        await asyncio.wait_for(connection.established.wait(), 10)
-        await living.stop()
-    assert failures["service-connection"] == 1
-
-
 def test_a_heartbeat(pod: PodConfig) -> None:
     beats = Heartbeats.create(pod.heartbeats_file)
     pulse = Pulse(pod.heartbeats_file, 0, once(lambda: 1))
@@ -140,13 +108,3 @@ def test_a_heartbeat(pod: PodConfig) -> None:
         time.sleep(0.01)
     pulse.stop()
     beats.close()
-
-
-def test_a_ranks_link(pod: PodConfig, failures: Counter[str]) -> None:
-    hello = wire.Hello(role="core", pid=os.getpid(), boot="b")
-    link = ServiceLink(pod.service_socket, once(lambda: hello))
-    with FakeService(pod.service_socket) as service:
-        link.start()
-        assert service.wait_for(wire.Hello) == hello
-        link.stop()
-    assert failures["guided-service-link"] == 1
