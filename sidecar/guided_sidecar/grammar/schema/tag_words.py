@@ -53,7 +53,17 @@ def _malformed(model: type[pydantic.BaseModel], tag: dict[str, Any]) -> Iterator
             path = _place(tag, one["loc"][:-1] if is_extra else one["loc"], is_key=one["type"] == "missing")
             path = JsonPath(path, one["loc"][-1]) if is_extra else path
             code = ErrorCode.GRAMMAR_UNSUPPORTED if is_extra else ErrorCode.GRAMMAR_INVALID
-            yield faults.fault(str(path), "no such key" if is_extra else one["msg"], code)
+            yield faults.fault(str(path), "no such key" if is_extra else _reason(one), code)
+
+
+def _reason(error: Any) -> str:
+    """Return pydantic's words for its error, ours where its own are about what it does with a `type`."""
+    match error["type"]:
+        case "union_tag_invalid":
+            return f"`type` must be one of {error['ctx']['expected_tags']}"
+        case "union_tag_not_found":
+            return "`type` is missing"
+    return str(error["msg"])
 
 
 def _place(tag: Any, location: Sequence[int | str], *, is_key: bool) -> JsonPath:
