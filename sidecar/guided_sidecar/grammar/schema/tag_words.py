@@ -60,7 +60,8 @@ def _reason(error: Any) -> str:
     """Return pydantic's words for its error, ours where its own are about what it does with a `type`."""
     match error["type"]:
         case "union_tag_invalid":
-            return f"`type` must be one of {error['ctx']['expected_tags']}"
+            told = error["ctx"]["tag"].replace("None", "null")
+            return f"`type` {told:.60} is none of {error['ctx']['expected_tags']}"
         case "union_tag_not_found":
             return "`type` is missing"
     return str(error["msg"])
