@@ -43,18 +43,6 @@ def obj(**properties: Any) -> dict[str, Any]:
 # schema, what is not enforced, what is taken only by leave, what is taken by none
 BOUNDED = {"type": "number", "minimum": 0}
 CASES: dict[str, tuple[Any, list[str], str, str]] = {
-    "a pattern": (
-        obj(a=LOOKBEHIND, b=INTEGER),
-        ["$.properties.a.pattern"],
-        '{"a":"x","b":1}',
-        '{"a":"x","b":"y"}',
-    ),
-    "what is forbidden": (
-        {"type": "array", "items": STRING, "not": {"uniqueItems": True}},
-        ["$.not"],
-        '["x"]',
-        "[1]",
-    ),
     "several": (
         obj(a=LOOKBEHIND, b={"type": "array", "uniqueItems": True, "items": BOUNDED}),
         ["$.properties.a.pattern", "$.properties.b.uniqueItems"],
@@ -73,12 +61,6 @@ CASES: dict[str, tuple[Any, list[str], str, str]] = {
         '{"x":1}',
         '{"x":"y"}',
     ),
-    "what was evaluated": (
-        {**obj(a=INTEGER), "allOf": [{"required": ["a"]}], "unevaluatedProperties": False},
-        ["$.unevaluatedProperties"],
-        '{"a":1}',
-        '{"a":"x"}',
-    ),
 }
 
 
@@ -95,34 +77,6 @@ def test_what_is_left_is_enforced_and_the_rest_is_told(pod: Pod, name: str) -> N
     assert not pod.accepts(done, refused)
 
 
-def test_tags_too(pod: Pod) -> None:
-    schema = obj(a=LOOKBEHIND, b=INTEGER)
-    tag = {"structures": [{"begin": "<a>", "schema": schema, "end": "</a>"}], "triggers": ["<a"]}
-    done = pod.run(tag, "structural_tag")
-    assert [one.path for one in done.unenforced] == ["$.structures[0].schema.properties.a.pattern"]
-    assert pod.accepts(done, 'x <a>{"a": "x", "b": 1}</a>')
-    assert not pod.accepts(done, 'x <a>{"a": "x", "b": "y"}</a>')
-
-
-def test_keys_of_a_tag_that_nobody_reads_are_told_as_a_whole(pod: Pod) -> None:
-    tag = {"type": "structural_tag", "format": {"type": "regex", "pattern": "a", "patern": "b"}}
-    with pytest.raises(GuidedError):
-        pod.run(tag, "structural_tag", allows=False)
-    assert [one.path for one in pod.run(tag, "structural_tag").unenforced] == ["$"]
-
-
-def test_a_form_that_the_library_named_does_not_take_is_refused(pod: Pod) -> None:
-    tag = {"type": "structural_tag", "format": {"type": "grammar", "grammar": 'root ::= "a"'}}
-    with pytest.raises(GuidedError, match="it has no grammar") as raised:
-        pod.run(tag, "structural_tag", "guidance")
-    assert raised.value.code is ErrorCode.GRAMMAR_UNSUPPORTED
-
-
-def test_what_is_enforced_as_a_whole_says_nothing(pod: Pod) -> None:
-    assert pod.run(obj(a=STRING)).unenforced == ()
-    assert pod.run("ab+", "regex").unenforced == ()
-
-
 def test_what_cannot_be_taken_out_is_compiled_as_vllm_does(pod: Pod) -> None:
     """Here a library of a version whose enforcement nobody knows, which is asked for nothing that matters."""
     done = pod.run(obj(a=INTEGER), unmeasured={"xgrammar": "9", "guidance": "9"})
@@ -130,22 +84,6 @@ def test_what_cannot_be_taken_out_is_compiled_as_vllm_does(pod: Pod) -> None:
     assert pod.accepts(done, '{"a": 1}')
     with pytest.raises(GuidedError, match="ookahead"):  # neither does vLLM
         pod.run("a(?=b)b", "regex")
-
-
-@pytest.mark.parametrize(
-    ("schema", "code"),
-    [
-        ({"type": "integr"}, "grammar_invalid"),
-        ({**LOOKBEHIND, "type": "integr"}, "grammar_invalid"),
-        ({"$ref": "#/none"}, "grammar_invalid"),
-        ({**LOOKBEHIND, "x-guidance": {"lenient": True}}, "grammar_unsupported"),
-        ("[" * 100 + "]" * 100, "grammar_too_large"),
-    ],
-)
-def test_broken_is_broken_and_limits_hold(pod: Pod, schema: Any, code: str) -> None:
-    with pytest.raises(GuidedError) as raised:
-        pod.run(schema)
-    assert raised.value.code == code
 
 
 def test_a_text_that_a_walk_finds_invalid_is_no_refusal(pod: Pod, monkeypatch: pytest.MonkeyPatch) -> None:

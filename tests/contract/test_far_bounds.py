@@ -17,7 +17,7 @@ from support.worker_and_rank import WorkerAndRank
 VALUES = [json.dumps(value, ensure_ascii=False) for value in told_apart.values()]
 
 
-BOUNDS = [1 << 31, 1 << 32, (1 << 32) + 2, 1 << 63, 10**20]
+BOUNDS = [1 << 31, (1 << 32) + 2, 10**20]
 COUNTED = [
     *(({"type": "string", one: "N"}, f"$.{one}") for one in ("minLength", "maxLength")),
     *(({"type": "array", one: "N"}, f"$.{one}") for one in ("minItems", "maxItems")),

@@ -15,11 +15,9 @@ CHECKER = jsonschema.FormatChecker()
 # RFC 3986 1.1.2 and 5.4, RFC 3987 3.2, RFC 6570 1.2; and what is near to these, and is none.
 REFERENCES = ["ftp://ftp.is.co.za/rfc/rfc1808.txt", "mailto:a@b.c", "news:comp.x", "tel:+1-816", "urn:a:b:c"]
 RELATIVE = [
-    *("g:h", "g", "./g", "g/", "/g", "//g", "?y", "g?y#s", ";x", "", ".", "../..", "#s", "//g:80/%20"),
+    *("g:h", "g", "./g", "g/", "/g", "//g", "?y", "g?y#s", ";x", "", ".", "../..", "#s", "//g:80/%20")
 ]
-NO_REFERENCES = [
-    *("//[::g]", "\\\\a", "a b", "%zz", "http://a/<b>", "a^", "a:b c", "`", "//a:x", "#a#b"),
-]
+NO_REFERENCES = [*("//[::g]", "\\\\a", "a b", "%zz", "http://a/<b>", "a^", "a:b c", "`", "//a:x", "#a#b")]
 EXPRESSIONS = ["", "^[a-z]+$", ".*\\.json$", "[^/]+", "^\\d+-[0-9]*$", "a?b", "^v[0-9]+\\.[0-9_-]+$"]
 NO_EXPRESSIONS = [
     *("(", ")", "[", "]", "{", "}", "\\", "*", "^*", "a**", "a++", "(?=a)*", "a{1", "a{,3}", "a{3,2}"),

@@ -32,7 +32,7 @@ class Row(NamedTuple):
 
 # Too long for a line.
 MANY = {f"p{number}": {"type": "integer"} for number in range(60)}
-WIDE = {f"k{number}": {"type": "integer"} for number in range(2500)}
+WIDE = {f"k{number}": {"type": "integer"} for number in range(1000)}
 LONG: list[Row] = [
     Row("json", {"properties": {**MANY, "q": {"pattern": "a)"}}}, "invalid", "$.properties.q.pattern"),
     Row("json", {"properties": {**MANY, "q": {"properties": MANY | {"r": {"items": {"pattern": r"\B"}}}}}},
@@ -43,7 +43,7 @@ LONG: list[Row] = [
     Row("json", "[" * 3000 + "]" * 3000, "too_large", "$", "too deep"),
     Row("json", {"type": "integer", "minimum": int("1" * 4300)}),
     Row("json", '{"minimum": %s}' % ("9" * 5000), "invalid", "$", "out of range"),
-    Row("json", {"type": "string", "pattern": "^a{%s}$" % ("1" * 4301)}, "unsupported", "$"),
+    Row("json", {"type": "string", "pattern": "^a{%s}$" % ("1" * 4301)}, "unsupported", "$.pattern"),
     Row("json", {"type": "string", "pattern": "(" + "z" * 60_000}),
     Row("json", {"properties": {f"p{number}": {"type": 5} for number in range(9000)}}),
     Row("json", {"properties": {"x" * 100_000: {"type": "strng"}}}),
@@ -61,7 +61,7 @@ OWN_FAULT = ("invalid", "too_large", "unsupported", "dead_end", "slow")
 # Python's, C++'s and Rust's words, which tell an author nothing.
 OURS_ALONE = re.compile(
     r"Error\b|has no attribute|Traceback|\bsys\.|NoneType|\bdict\b|\.cc:|\.py\b|(?<!')\bNone\b|SearchRegex"
-    r"|\^ error|digits: 9|Some\(|Unsatisfiable|\(And|anyOf is"
+    r"|Input tag|\^ error|digits: 9|Some\(|Unsatisfiable|\(And|anyOf is"
 )
 
 
@@ -82,23 +82,17 @@ def failure(served: WorkerAndRank, row: Row, named: Any = None) -> Failed | None
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: json.dumps(row[:2])[:70])
 def test_a_refusal_has_a_code_a_path_and_words_for_its_author(served: WorkerAndRank, row: Row) -> None:
+    """And no library alone calls a valid text broken, or a broken one unsupported."""
     told = failure(served, row, row.named)
+    alone = [failure(served, row, named) for named in (NAMES.values() if row in TABLE else ())]
     if row.code is None:
         return
     assert told is not None
     assert (told.code, told.path) == (f"grammar_{row.code}", row.path), told.message
     assert row.words in told.message
     assert told.message.startswith("" if row.path in {None, "$"} else f"{row.path}: ")
-
-
-@pytest.mark.parametrize("named", NAMES.values())
-@pytest.mark.parametrize("row", TABLE, ids=lambda row: json.dumps(row[:2])[:70])
-def test_no_library_alone_calls_a_valid_text_broken_or_a_broken_one_unsupported(
-    served: WorkerAndRank, row: Row, named: Any
-) -> None:
-    alone = failure(served, row, named)
-    if row.code is not None and alone is not None and row.kind in {"json", "regex"}:
-        assert (alone.code == "grammar_invalid") == (row.code == "invalid"), alone
+    if row.kind in {"json", "regex"}:
+        assert {one.code == "grammar_invalid" for one in alone if one} <= {row.code == "invalid"}, alone
 
 
 def test_what_jsonschema_calls_broken_is() -> None:

@@ -1,15 +1,17 @@
-"""Peers that break the protocol, and a service that dies: what each costs."""
+"""A sidecar's peers: those who ask by name, those who break the protocol, and a service that dies."""
 
 import asyncio
+import json
 import os
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
-import msgspec
+import httpx
 import pytest
 
-from guided_contract import wire
+from guided_contract import status, wire
 from guided_contract.config import CompileConfig, GuidedDecodingConfig
+from guided_contract.status import GrammarStatus
 from guided_contract.wire import Hello, Loaded, Prepare, Prepared, Release, Welcome
 from support.engine import pod_config
 from support.sidecar import Api, Client, Rank, Sidecar, descendants, exists, kill, roundtrip, until
@@ -17,12 +19,20 @@ from support.sidecar import Api, Client, Rank, Sidecar, descendants, exists, kil
 API = Hello(role="api", pid=1, boot="boot")
 
 
+CARD = json.dumps({"type": "object", "properties": {"name": {"enum": ["ada", "bob"]}}, "required": ["name"]})
+
+
 @pytest.fixture(scope="module")
 def sidecar(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sidecar]:
-    """A sidecar of a pod with two ranks."""
+    """A sidecar of a pod with two ranks and two named grammars."""
     guided = GuidedDecodingConfig(compile=CompileConfig(timeout_s=60.0))
     folder = tmp_path_factory.mktemp("sidecar")
-    started = Sidecar.start(pod_config(folder, guided_decoding=guided, tensor_parallel=2))
+    mounted = folder / "named-grammars"
+    mounted.mkdir()
+    (mounted / "card.JSONSchema").write_text(CARD)
+    (mounted / "code.Regex").write_text("[a-z]{3}")
+    more = {"tensor_parallel": 2, "named_grammars_dir": str(mounted)}
+    started = Sidecar.start(pod_config(folder, guided_decoding=guided, **more))
     try:
         yield started
     finally:
@@ -36,16 +46,93 @@ async def client(sidecar: Sidecar) -> AsyncIterator[Client]:
     opened.close()
 
 
+@pytest.fixture
+async def ranks(sidecar: Sidecar) -> AsyncIterator[list[Rank]]:
+    async with Rank.connected(sidecar.pod, 0) as first, Rank.connected(sidecar.pod, 1) as second:
+        yield [first, second]
+
+
+@pytest.fixture
+async def api(sidecar: Sidecar, ranks: list[Rank]) -> AsyncIterator[Api]:
+    del ranks  # they must be there
+    async with Api.connected(sidecar.pod) as connected:
+        yield connected
+
+
+def page(sidecar: Sidecar) -> status.PodStatus:
+    url = f"http://127.0.0.1:{sidecar.pod.ports.sidecar}/status"
+    return status.decode(httpx.get(url).content)
+
+
+def seen(sidecar: Sidecar) -> dict[str, GrammarStatus]:
+    """Return the page's grammars by name; the page is made anew once a second."""
+    return {one.name: one for one in page(sidecar).grammars}
+
+
+def is_ready(sidecar: Sidecar, name: str) -> bool:
+    return name in seen(sidecar) and seen(sidecar)[name].state == "Ready"
+
+
+async def test_a_pod_is_not_ready_before_its_named_grammars_are(sidecar: Sidecar) -> None:
+    """The first test: no rank has been there yet."""
+    boot = [Hello(role=role, pid=1, boot="boot") for role in ("launcher", "api", "core")]
+    others = [await Client.open(sidecar.pod) for _ in boot]
+    try:
+        for client, hello in zip(others, boot, strict=True):
+            await client.greet(hello)
+        await until(lambda: "RanksMissing" in page(sidecar).reason, 20)
+        assert {one.state for one in seen(sidecar).values()} == {"Pending"}
+        async with Rank.connected(sidecar.pod, 0), Rank.connected(sidecar.pod, 1, answer=lambda _: None):
+            # Heartbeats come first in the verdict, and nobody writes them here.
+            await until(lambda: page(sidecar).reason == "EngineStalled", 20)
+            assert {one.state for one in seen(sidecar).values()} == {"Pending"}
+        async with Rank.connected(sidecar.pod, 0) as first, Rank.connected(sidecar.pod, 1):
+            await until(lambda: is_ready(sidecar, "card") and is_ready(sidecar, "code"), 60)
+            assert len(first.loads) == 2
+        assert page(sidecar).grammars[0].name == "card"
+    finally:
+        for client in others:
+            client.close()
+
+
+async def test_a_name_is_prepared_as_its_text_is_and_says_what_it_stands_for(api: Api) -> None:
+    by_name = await api.prepare_named("card")
+    by_text = await api.prepare("json", CARD)
+
+    assert isinstance(by_name, Prepared)
+    assert isinstance(by_text, Prepared)
+    assert (by_name.kind, by_name.spec) == ("json", CARD)
+    assert by_name.key == by_text.key
+    assert (by_text.kind, by_text.spec) == (None, "")
+
+
+async def test_a_request_by_name_may_choose_its_backend(api: Api) -> None:
+    for backend in ("xgrammar", "guidance"):
+        answer = await api.prepare_named("card", backend=backend)
+        assert isinstance(answer, Prepared), answer
+        assert answer.backend == backend
+
+
+async def test_ranks_that_start_anew_load_the_named_grammars_unasked(
+    sidecar: Sidecar, ranks: list[Rank]
+) -> None:
+    await until(lambda: all(len(rank.loads) >= 2 for rank in ranks))
+    async with Rank.connected(sidecar.pod, 0, "anew") as first, Rank.connected(sidecar.pod, 1, "anew"):
+        await until(lambda: len(first.loads) >= 2)
+        before = [load.key for load in first.loads]
+        async with Api.connected(sidecar.pod) as api:
+            answers = [await api.prepare_named(name) for name in ("card", "code")]
+        assert {answer.key for answer in answers if isinstance(answer, Prepared)} <= set(before)
+        assert len(first.loads) == len(before)
+
+
 def _framed(body: bytes) -> bytes:
     return wire.LENGTH.pack(len(body)) + body
 
 
 GARBAGE = {
     "not msgpack": _framed(b"\xc1\xc1\xc1"),
-    "no message": _framed(msgspec.msgpack.encode({"type": "Nonsense"})),
     "a text": b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
-    "an empty frame": _framed(b""),
-    "invalid UTF-8": _framed(b"\x82\xa4type\xa5Hello\xa4boot\xa2\xff\xff"),
     "a frame over the limit": wire.LENGTH.pack(wire.MAX_FRAME_BYTES + 1),
     "no hello": wire.frame(Release(id=1)),
 }
@@ -138,6 +225,8 @@ async def test_a_killed_service_is_back_and_old_leases_are_harmless(sidecar: Sid
         await until(lambda: sidecar.service_pid() not in (None, old))
         fresh = await Client.reach(sidecar.pod)
     await until(lambda: not any(exists(pid) for pid in family))
+    # It is a fork: more threads could hold a lock in the child for ever.
+    assert len(os.listdir(f"/proc/{sidecar.process.pid}/task")) == 1  # noqa: PTH208 - a test may block
 
     fresh.send(API)
     assert await fresh.receive() == Welcome()
@@ -151,36 +240,13 @@ async def test_a_killed_service_is_back_and_old_leases_are_harmless(sidecar: Sid
         assert isinstance(await api.prepare("choice", '["before"]'), Prepared)
 
 
-async def test_a_service_that_was_killed_is_a_fork_of_one_thread_and_term_leaves_nothing(
-    tmp_path_factory: pytest.TempPathFactory,
-) -> None:
-    """One with more could hold a lock in the child for ever, that of its memory allocator for one."""
-    started = Sidecar.start(pod_config(tmp_path_factory.mktemp("sidecar")))
-    try:
-        first = started.service_pid()
-        assert first is not None
-        kill(first)
-        await until(lambda: started.service_pid() not in (None, first), 60)
-        assert len(os.listdir(f"/proc/{started.process.pid}/task")) == 1  # noqa: PTH208 - as below
-        await until(lambda: len(started.workers()) == 2, 60)
-        family = started.processes()
-    finally:
-        started.stop()
-
-    assert started.process._child.returncode == 0, "it had to be killed"
+async def test_term_leaves_nothing(sidecar: Sidecar) -> None:
+    """The last test of this sidecar."""
+    family = sidecar.processes()
+    sidecar.stop()
+    assert sidecar.process._child.returncode == 0, "it had to be killed"
     assert not any(exists(pid) for pid in family)
-    assert not started.pod.service_socket.exists()
-
-
-async def test_a_killed_supervisor_leaves_nothing(tmp_path_factory: pytest.TempPathFactory) -> None:
-    started = Sidecar.start(pod_config(tmp_path_factory.mktemp("sidecar")))
-    try:
-        await until(lambda: len(started.workers()) == 2, 60)
-        family = started.processes()
-    finally:
-        started.process.kill()
-
-    await until(lambda: not any(exists(pid) for pid in family))
+    assert not sidecar.pod.service_socket.exists()
 
 
 def _resident_kib(pid: int) -> int:

@@ -1,12 +1,14 @@
 """The template of grammar workers, alone: its forks."""
 
 from collections.abc import AsyncIterator
+from importlib import metadata
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
 
 from guided_contract import names
+from guided_contract.backends import BACKENDS
 from guided_sidecar.grammar.pool.worker_process import Template
 from guided_sidecar.grammar.worker_messages import Compiled, Done, Job
 from support import grammars
@@ -22,7 +24,11 @@ async def template(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Te
     started = Template(lambda _worker: None)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(names.ENV_CONFIG, str(write_config(pod)))
-        await started.start(60)
+        facts = await started.start(60)
+    # Of others than the measured ones keywords are not relied upon: test_sidecar_grammar_gaps.py.
+    assert facts.versions == {
+        one.distribution: metadata.version(one.distribution) for one in BACKENDS.values()
+    }
     yield started
     await started.stop()
 

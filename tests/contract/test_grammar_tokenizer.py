@@ -2,18 +2,19 @@
 
 import contextlib
 import json
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import httpx
-import pytest
 from devtools import tinymodel
 
 from guided_contract import names, status
 from guided_contract.config import CompileConfig, GuidedDecodingConfig
 from guided_contract.wire import Backend, Hello, Prepared, Refused
 from guided_sidecar.grammar.compile import vocabulary
-from guided_sidecar.grammar.pool.worker_process import Template
 from support.engine import pod_config, write_config
 from support.sidecar import Api, Client, Rank, Sidecar, kill, until
 
@@ -49,22 +50,21 @@ def hub(folder: Path, note: Path | None = None) -> Path:
     return folder
 
 
-async def test_only_the_code_of_the_pinned_commit_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_the_code_of_the_pinned_commit_runs(tmp_path: Path) -> None:
     """Were the branch's newest code to run, whoever can push there had our rights."""
     note = tmp_path / "ran"
     pod = pod_config(tmp_path, "org/model", revision=PINNED, trust_remote_code=True)
-    monkeypatch.setenv(names.ENV_CONFIG, str(write_config(pod)))
-    monkeypatch.setenv("HF_HOME", str(hub(tmp_path / "hf", note)))
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    template = Template(lambda _worker: None)
-    try:
-        facts = await template.start(120)
-    finally:
-        await template.stop()
+    code = (
+        "from guided_contract import config; from guided_sidecar.grammar.compile import vocabulary; "
+        "print(vocabulary.load(config.load()).vocab_size)"
+    )
+    more = {"HF_HOME": str(hub(tmp_path / "hf", note)), "HF_HUB_OFFLINE": "1"}
+    environment = {**os.environ, **more, names.ENV_CONFIG: str(write_config(pod))}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=120, check=True
+    )
 
-    assert facts.vocab_size == SIZES[PINNED]
+    assert int(done.stdout) == SIZES[PINNED]
     assert set(note.read_text().split()) == {PINNED}
 
 

@@ -46,20 +46,6 @@ def test_a_warning_of_pythons_is_heard(category: type[Warning]) -> None:
     assert said == ["it leaves the tail out"]
 
 
-def test_what_a_later_version_will_do_is_no_warning_of_a_grammar() -> None:
-    with heard.listening() as said:
-        warnings.warn("soon", DeprecationWarning, stacklevel=1)
-    assert not said
-
-
-def test_little_is_kept_of_much_that_is_said() -> None:
-    with heard.listening() as said:
-        for _ in range(1000):
-            os.write(2, b"[12:00:00] /project/cpp/a.cc:1: Warning: " + 5000 * b"x" + b"\n")
-    assert len(said[0]) <= 500
-    assert sum(map(len, said)) < 5000
-
-
 @pytest.fixture
 def _pipe() -> Iterator[None]:
     """Standard error as it is outside a worker."""

@@ -52,7 +52,7 @@ FORMS: list[Any] = [
     {"type": "dispatch", "rules": [["x", NUMBER]], "loop": True, "excludes": ["p"]},
 ]
 JUNK: list[Any] = [
-    *(None, 5, 1.5, -1, True, "", "x", "1", [], [""], ["x"], {}, {"type": "nope"}, [5], [None], [[]]),
+    *(None, 5, 1.5, -1, True, "", "x", "1", [], [""], ["x"], {}, {"type": "nope"}, [5], [None], [[]])
 ]
 
 

@@ -93,11 +93,3 @@ def test_the_page_says_where_constraints_hold_with_each_parser(
     if os.environ.get("UPDATE"):
         PAGE.write_text(f"{head}| --- | --- | --- | --- |\n{''.join(rows)}\n{tail}")
     assert written + "\n" == "".join(rows)
-
-
-@pytest.mark.parametrize("name", sorted(OTHER_TOKENIZERS))
-def test_a_parser_that_is_not_in_the_table_needs_another_tokenizer(
-    make: Callable[..., Any], name: str
-) -> None:
-    with pytest.raises((KeyError, RuntimeError, ValueError)):
-        make(name, {})

@@ -22,8 +22,6 @@ pytestmark = pytest.mark.usefixtures("unhurried")
 SPECIAL = frozenset(tokenizers.chat().all_special_ids) | {
     number for number, token in tokenizers.chat().added_tokens_decoder.items() if token.special
 }
-NAMED = {"const": "x<|im_end|>y"}
-SPELLED = {"type": "string", "pattern": r"^<\|sép\|>[b-z]+$"}
 BOUNDED = {"type": "string", "minLength": 3, "maxLength": 9}
 OBJECT = {"type": "object", "properties": {"<|im_end|>": BOUNDED}, "required": ["<|im_end|>"]}
 # kind, grammar; of another kind than JSON, a regex that reads its texts
@@ -31,17 +29,12 @@ CASES: dict[str, tuple[Any, ...]] = {
     "string": ("json", {"type": "string"}),
     "bounded": ("json", BOUNDED),
     "pattern": ("json", {"type": "string", "pattern": "^[a-zA-Z<>|_/]+$"}),
-    "format": ("json", {"type": "string", "format": "email"}),
     "any": ("json", {"type": "object", "additionalProperties": True}),
-    "const": ("json", NAMED),
     "name": ("json", OBJECT),
-    "spelled pattern": ("json", SPELLED),
     "regex": ("regex", '[^"]{1,9}', '[^"]{1,9}'),
-    "dot": ("regex", ".{1,9}", ".{1,9}"),
     "named regex": ("regex", r"x<\|im_end\|>y", r"x<\|im_end\|>y"),
     "choice": ("choice", ["<|im_end|>", "[TOOL]"], r"<\|im_end\|>|\[TOOL\]"),
     "EBNF": ("grammar", "root ::= [^a]{1,9}", "[^a]{1,9}"),
-    "named EBNF": ("grammar", 'root ::= "x<|im_end|>y"', r"x<\|im_end\|>y"),
     "Lark": ("grammar", "start: /.{1,9}/", ".{1,9}"),
 }
 
@@ -109,17 +102,17 @@ def test_an_answer_without_its_special_tokens_still_matches(
 
 
 @pytest.mark.parametrize("backend", ["xgrammar", "guidance"])
-@pytest.mark.parametrize("name", ["string", "bounded", "pattern", "any", "dot", "regex"])
+@pytest.mark.parametrize("name", ["string", "bounded", "pattern", "any", "regex"])
 def test_no_special_token_is_allowed_in_text(served: WorkerAndRank, backend: Any, name: str) -> None:
     """One library's masks allowed 999 of 1,000 such tokens there."""
     matcher = served.matcher(*CASES[name][:2], backend)
-    begun = {"any": '{"b":"b', "dot": "b", "regex": "b"}.get(name, '"bb')
+    begun = {"any": '{"b":"b', "regex": "b"}.get(name, '"bb')
 
     allowed = follow(served, matcher, begun)
 
     assert not (allowed & SPECIAL) - {EOS}
     assert set(served.spelled("b")) <= allowed
-    assert EOS in follow(served, matcher, {"any": '"}', "dot": "", "regex": ""}.get(name, 'b"'))
+    assert EOS in follow(served, matcher, {"any": '"}', "regex": ""}.get(name, 'b"'))
 
 
 TAG = {"begin": "<|im_start|>call[TOOL]", "end": "<|sép|>"}

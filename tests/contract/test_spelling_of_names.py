@@ -23,10 +23,7 @@ SCHEMAS: dict[str, dict[str, Any]] = {
     "required alone": {**OBJECT, "required": ["d"], "additionalProperties": INT},
     "pattern": {**OPEN, "patternProperties": {"^d": INT}},
     "beginnings": {**OPEN, "properties": {"e": {}}, "patternProperties": {"^d": INT}},
-    "pattern beside an open branch": {
-        "anyOf": [OPEN, {"type": "string"}],
-        "patternProperties": {"^d$": INT},
-    },
+    "pattern beside an open branch": {"anyOf": [OPEN, {"type": "string"}], "patternProperties": {"^d$": INT}},
     "names beside an open branch": {
         **OBJECT,
         "properties": {"d": INT},

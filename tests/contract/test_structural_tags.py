@@ -7,11 +7,9 @@ import jsonschema
 import pytest
 
 from guided_sidecar.grammar.prepare.jobs import load_of
-from guided_sidecar.grammar.schema import tag_words
 from support.worker_and_rank import WorkerAndRank
 
 NUMBER = {"type": "regex", "pattern": "[0-9]+"}
-TAG = {"begin": "<a>", "content": NUMBER, "end": "</a>"}
 
 
 def _format(value: Any) -> dict[str, Any]:
@@ -19,24 +17,6 @@ def _format(value: Any) -> dict[str, Any]:
 
 
 AB = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
-
-
-@pytest.mark.parametrize(
-    "value",
-    [
-        NUMBER,
-        {"type": "json_schema", "json_schema": {"x-mine": 1, "type": "object"}},
-        {"type": "triggered_tags", "triggers": ["<a"], "tags": [TAG], "at_least_one": True},
-        {"type": "tag", **TAG, "begin": {"type": "token", "token": 5}},
-        {"type": "json_schema", "json_schema": AB, "any_order": False},
-        {"type": "json_schema", "json_schema": {"properties": {"a": {}}}, "any_order": True},
-        {"type": "json_schema", "json_schema": {"type": "string"}, "excludes": ["zz"]},
-        {"type": "json_schema", "json_schema": True, "excludes": ["zz"]},
-    ],
-    ids=json.dumps,
-)
-def test_what_is_read_goes_on(value: Any) -> None:
-    tag_words.check(_format(value))
 
 
 INSTANCES = [

@@ -230,5 +230,5 @@ def test_spans_have_the_attributes_that_the_document_names(told: Told) -> None:
     documented = {entry.name: set(entry.attributes) for entry in names.spans()}
     for name in ("grammar.prepare", "grammar.compile", "grammar.proof", "grammar.load"):
         emitted = set[str]().union(*(span.attributes for span in told.kept.named(name))) - {"error.type"}
-        # Where Allow is asked for alone: test_grammar_observed.py.
+        # Where Allow is asked for alone: test_grammar_workers.py.
         assert emitted == documented[name] - {"guidedmodel.grammar.unenforced"}

@@ -20,11 +20,8 @@ from support.worker_and_rank import EOS, WorkerAndRank
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # vLLM's own imports warn
 PATTERNS = (
-    *("^https?://", "[0-9]", r"^[\w-]+$", r"^\S+$", "^.+$", "^/", r"\.py$", "^[^/]+/[^/]+$"),
-    *(r"^[^@\s]+@[^@\s]+\.[a-z]{2,}$", "^(true|false)?$", r"^[a-z]+(\.[a-z]+)*$", "^a$|^b$", '^"x"$'),
-    *(r"^(\d+|imap:[A-Za-z0-9_-]+)$", r"^(?!0)\d+$", "^[a-z]+$", r"^\d{5}(-\d{4})?$", "^[A-Z]{2}$"),
-    *(r"^\d{4}-\d{2}-\d{2}$", "^[a-f0-9]{40}$", r"^v\d+\.\d+\.\d+$", "^#[0-9a-fA-F]{6}$", r"^\+?\d{7,15}$"),
-    *("^[A-Za-z_][A-Za-z0-9_]*$", "^(low|medium|high)$", r"^\$\d+(\.\d{2})?$", "^x", r"^[A-Z]{3}-\d+$"),
+    *("^https?://", r"^[\w-]+$", r"^\S+$", "^.+$", r"\.py$", "^[^/]+/[^/]+$", "^(true|false)?$", "^a$|^b$"),
+    *('^"x"$', r"^(?!0)\d+$", r"^\d{5}(-\d{4})?$", "^[a-f0-9]{40}$", r"^\$\d+(\.\d{2})?$"),
 )
 FORMATS = ("date-time", "date", "time", "duration", "uri", "hostname", "ipv4", "ipv6", "uuid", "email")
 STRING: dict[str, Any] = {"type": "string"}
@@ -169,9 +166,7 @@ def qwen() -> Server:
 
 
 @pytest.mark.parametrize(
-    "schema",
-    [*map(_bounded, (*PATTERNS, *WRITTEN_OTHERWISE)), *TYPES, *REFERENCES],
-    ids=json.dumps,
+    "schema", [*map(_bounded, (*PATTERNS, *WRITTEN_OTHERWISE)), *TYPES, *REFERENCES], ids=json.dumps
 )
 @pytest.mark.usefixtures("patched_tools")
 def test_an_element_holds_what_is_read_back(qwen: Server, schema: Any) -> None:
@@ -239,7 +234,7 @@ def _is_named(token: bytes, text: bytes) -> bool:
     return False
 
 
-@pytest.mark.parametrize("choice", ["auto", "required"])
+@pytest.mark.parametrize("choice", ["required"])
 @pytest.mark.parametrize("model", BY_GUIDANCE)
 def test_both_libraries_mean_the_same_by_a_tag(model: str, choice: str) -> None:
     """Whole masks along drawn texts, but where llguidance prefers one token for a text that must come."""

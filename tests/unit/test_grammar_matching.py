@@ -10,7 +10,7 @@ from guided_contract import backends
 from guided_contract.wire import Kind
 from guided_engine.ranks.bitmasks import fill_batch
 from guided_engine.ranks.loaded_grammars import LoadedGrammars
-from guided_grammar import registry, texts
+from guided_grammar import registry
 from guided_grammar.backend import BackendError, Library, Threads, one_line
 from guided_grammar.counted_text import CountedText
 from guided_grammar.guided_rows import GuidedRows
@@ -191,10 +191,3 @@ def test_every_library_of_the_table_is_there() -> None:
     assert sorted(first) == sorted(get_args(Kind))
     with pytest.raises(KeyError):
         registry.library("outlines")
-
-
-def test_the_longest_of_some_texts_is_found() -> None:
-    names = ["<|a|>", "<|a|>b", "[T]", "<s>", ""]
-    found = texts.one_of(names)
-    assert found.findall("x<|a|>bc[T]<s<s><|a|>") == ["<|a|>b", "[T]", "<s>", "<|a|>"]
-    assert texts.one_of([]).search("") is None

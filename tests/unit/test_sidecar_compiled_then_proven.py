@@ -86,14 +86,6 @@ async def test_another_library_takes_the_place_of_one_that_the_proof_refused(ser
     assert service.loaded() == ["other"]
 
 
-async def test_one_that_compiles_again_after_a_crash_is_loaded_once(service: PlayedService) -> None:
-    await service.asks()
-    await service.pool.compiled(FIRST)
-    await service.pool.compiled(msgspec.structs.replace(FIRST, compile_ns=7))
-    await service.pool.ends(FIRST)
-    assert len(service.rank.sent) == 1
-
-
 @pytest.mark.parametrize(
     "leaves", [lambda api: api.session.receive(Release(id=1)), lambda api: api.session.closed()]
 )

@@ -21,20 +21,12 @@ def obj(closed: bool = True, **properties: Any) -> dict[str, Any]:  # noqa: FBT0
 # name: schema, texts that a counter must let pass, texts that it must refuse
 COUNTED: dict[str, tuple[Any, list[Any], list[Any]]] = {
     "the whole text": (S, ["", "abc", "🙂🙂🙂"], ["abcd"]),
-    "a minimum alone": ({"type": "string", "minLength": 2}, ["ab"], ["", "a", "🙂"]),
-    "among types": ({"type": ["null", "string"], "maxLength": 1}, [None, "a"], ["ab"]),
     "properties": (obj(a=S, b=L, c=T), [{"a": "x", "b": "1234", "c": "long"}], [{"a": "long"}, {"b": "x"}]),
-    "open objects": (obj(closed=False, a=S), [{"b": "long"}], [{"b": "long", "a": "long"}]),
     "other properties": ({"type": "object", "additionalProperties": S}, [{"a": "x"}], [{"a": "long"}]),
     "named and other properties": (
         {**obj(a=L), "additionalProperties": S},
         [{"a": "12345", "b": "123"}],
         [{"a": "12345", "b": "1234"}, {"a": "1"}],
-    ),
-    "pattern properties": (
-        {"type": "object", "patternProperties": {"^a": S}, "additionalProperties": False},
-        [{"ab": "x"}],
-        [{"ab": "long"}],
     ),
     "items": ({"type": "array", "items": S}, [["", "abc"]], [["a", "abcd"]]),
     "first items that want the same": (
@@ -42,41 +34,17 @@ COUNTED: dict[str, tuple[Any, list[Any], list[Any]]] = {
         [["abc", 1, "abc"]],
         [["abcd"], ["a", 1, "abcd"]],
     ),
-    "first items only": (
-        {"type": "array", "prefixItems": [S, S], "items": False},
-        [["abc", "abc"]],
-        [["abcd"]],
-    ),
-    "nullable by anyOf": (
-        obj(a={"anyOf": [S, {"type": "null"}]}),
-        [{"a": None}],
-        [{"a": "long"}],
-    ),
-    "branches that want the same": (
-        {"anyOf": [obj(a=S), obj(a=S, b=T)]},
-        [{"a": "x", "b": "long"}],
-        [{"a": "long"}],
-    ),
+    "nullable by anyOf": (obj(a={"anyOf": [S, {"type": "null"}]}), [{"a": None}], [{"a": "long"}]),
     "one branch alone has it": (
         {"anyOf": [obj(kind={"const": "a"}, a=S), obj(kind={"const": "b"}, b=L)]},
         [{"kind": "long", "b": "12"}],
         [{"a": "long"}, {"b": "1"}],
     ),
-    "a reference": (
-        {"$defs": {"S": S}, **obj(a={"$ref": "#/$defs/S"})},
-        [],
-        [{"a": "long"}],
-    ),
-    "a single allOf": ({"$defs": {"S": S}, **obj(a={"allOf": [{"$ref": "#/$defs/S"}]})}, [], [{"a": "long"}]),
+    "a reference": ({"$defs": {"S": S}, **obj(a={"$ref": "#/$defs/S"})}, [], [{"a": "long"}]),
     "recursion": (
         {"$defs": {"N": obj(t=S, next={"$ref": "#/$defs/N"})}, "$ref": "#/$defs/N"},
         [{"next": {"next": {"t": "abc"}}}],
         [{"next": {"next": {"t": "long"}}}],
-    ),
-    "recursion to the root": (
-        obj(t=S, more={"type": "array", "items": {"$ref": "#"}}),
-        [{"more": [{"t": "a"}]}],
-        [{"more": [{}, {"t": "long"}]}],
     ),
     "a reference that names a property": (
         obj(a=S, **{"b/~": {"$ref": "#/properties/a"}}),
@@ -84,13 +52,11 @@ COUNTED: dict[str, tuple[Any, list[Any], list[Any]]] = {
         [{"b/~": "long"}],
     ),
     "names that must be escaped": (obj(**{'"\\é': S}), [{'"\\é': "abc"}], [{'"\\é': "abcd"}]),
-    "beside a string that cannot be": (obj(a=S, b={**S, "pattern": "^x"}), [{"b": "long"}], [{"a": "long"}]),
     "beside a value that looks like a reference": (
         obj(a=S, b={"enum": [{"$ref": "nowhere"}, {"$ref": "#/nowhere"}]}, c={"const": [{"$ref": 1}]}),
         [{"a": "abc"}],
         [{"a": "long"}],
     ),
-    "with numbers and enums as alternatives": ({"anyOf": [S, {"enum": [1, None]}]}, [1], ["long"]),
 }
 
 
@@ -114,37 +80,19 @@ def test_what_the_path_decides_is_counted(name: str) -> None:
 
 COMPILED: dict[str, Any] = {
     "a pattern": {**S, "pattern": "^a"},
-    "a format": {**S, "format": "date"},
     "an enum": {**S, "enum": ["a", "b"]},
-    "a constant": {**S, "const": "a"},
-    "no type": {"maxLength": 3},
     "more than can be": {"type": "string", "minLength": 4, "maxLength": 3},
     "branches that differ": {"anyOf": [S, L]},
-    "a branch with an enum": {"anyOf": [S, {"enum": ["long"]}]},
     "a branch that takes anything": {"anyOf": [S, {"minimum": 3}]},
-    "branches that differ below": {"anyOf": [obj(a=S), obj(a=L)]},
-    "a branch that takes other properties": {"anyOf": [obj(a=S), obj(closed=False, b=T)]},
-    "a branch with other items": {"anyOf": [{"type": "array", "items": S}, {"type": "array", "items": T}]},
     "first items that differ": {"type": "array", "prefixItems": [S, T], "items": False},
-    "all of several": {"allOf": [S, {"minLength": 2}]},
     "beside a reference": {"$defs": {"S": T}, "$ref": "#/$defs/S", "maxLength": 3},
     "beside branches": {**S, "anyOf": [{"minLength": 2}, {"pattern": "a"}]},
     "shared with a branch that differs": {
         "$defs": {"S": S},
         **obj(a={"$ref": "#/$defs/S"}, b={"anyOf": [{"$ref": "#/$defs/S"}, T]}),
     },
-    "below what is compiled, and above": {
-        "$defs": {"S": S, "O": obj(s={"$ref": "#/$defs/S"})},
-        **obj(
-            a={"$ref": "#/$defs/S"},
-            b={"anyOf": [{"$ref": "#/$defs/S"}, T]},
-            c={"enum": [{"s": "a"}], "allOf": [{"$ref": "#/$defs/O"}]},
-        ),
-    },
     "a name that libraries may write in two ways": obj(**{"\x7f": S}),
     "a pattern beside a property": {**obj(a=S), "patternProperties": {"a": T}},
-    "nothing": obj(a=T),
-    "a constant that looks like one": {"const": {"maxLength": 3}},
 }
 
 

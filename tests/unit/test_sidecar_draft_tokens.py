@@ -14,10 +14,7 @@ def told(*sent: DraftTokens) -> SidecarMetrics:
 
 def test_the_page_has_the_latest_choice_and_metrics_every_change() -> None:
     assert told().drafts.chosen is None
-    metrics = told(
-        DraftTokens(engine=0, chosen=3, changes=1),
-        DraftTokens(engine=0, chosen=0, changes=2),
-    )
+    metrics = told(DraftTokens(engine=0, chosen=3, changes=1), DraftTokens(engine=0, chosen=0, changes=2))
     assert metrics.drafts.chosen == 0
     page = metrics.render().decode()
     assert 'guidedmodel_draft_tokens{engine="0"} 0.0' in page

@@ -5,12 +5,9 @@ import time
 
 import pytest
 
-from guided_contract.backends import NAMES
 from guided_contract.errors import GuidedError
-from guided_contract.wire import Kind
 from guided_grammar.json_schema import subschemas
-from guided_grammar.json_schema.subschemas import ROOT, JsonPath
-from guided_sidecar.grammar.compile import reading, routing
+from guided_sidecar.grammar.compile import reading
 from guided_sidecar.grammar.schema import patterns, schema
 
 DRAFT_4 = "http://json-schema.org/draft-04/schema#"
@@ -57,12 +54,7 @@ def test_a_pattern_that_python_alone_refuses_is_not_broken(pattern: str) -> None
 
 
 def test_all_faults_of_a_schema_are_told_at_once() -> None:
-    text = {
-        "properties": {
-            "a": {"type": "strng"},
-            "b": {"minLength": -1, "required": ["x", 1]},
-        }
-    }
+    text = {"properties": {"a": {"type": "strng"}, "b": {"minLength": -1, "required": ["x", 1]}}}
     with pytest.raises(GuidedError) as refusal:
         schema.check(text)
     lines = refusal.value.message.split("\n")
@@ -90,13 +82,6 @@ def test_of_thousands_of_faults_ten_are_told(dialect: str, count: int) -> None:
     assert lines[-1] == "and more"
 
 
-def test_all_faults_of_what_a_reference_leads_to_are_told() -> None:
-    with pytest.raises(GuidedError) as refusal:
-        schema.check_part({"required": 5, "items": {"type": "z"}}, {"$ref": "#/x"}, JsonPath(ROOT, "x"))
-    paths = [line.partition(": ")[0] for line in refusal.value.message.split("\n")]
-    assert sorted(paths) == ["$.x.items.type", "$.x.required"]
-
-
 def test_faults_inside_a_tag_are_told_by_their_paths_there() -> None:
     inner = {"properties": {"a": {"type": "strng"}, "b": {"minLength": -1}}}
     tag = {"format": {"type": "json_schema", "json_schema": inner}}
@@ -106,20 +91,6 @@ def test_faults_inside_a_tag_are_told_by_their_paths_there() -> None:
     at = "$.format.json_schema.properties"
     assert paths == [f"{at}.a.type", f"{at}.b.minLength"]
     assert refusal.value.path == paths[0]
-
-
-def test_a_long_value_is_cut_in_the_message() -> None:
-    with pytest.raises(GuidedError) as refusal:
-        schema.check({"required": "x" * 10_000})
-
-    assert len(refusal.value.message) < 500
-
-
-@pytest.mark.parametrize(
-    ("kind", "first"), [("json", "guidance"), ("regex", "guidance"), ("grammar", "xgrammar")]
-)
-def test_auto_asks_one_library_first_for_each_kind(kind: Kind, first: str) -> None:
-    assert next(iter(routing.preferred(kind, NAMES.values()))) == first
 
 
 def test_paths_are_jsonpath() -> None:
@@ -134,19 +105,3 @@ def test_paths_are_jsonpath() -> None:
         "$.prefixItems[0]",
         "$.prefixItems[0].items",
     ]
-
-
-def test_what_is_within_is_what_a_walk_meets() -> None:
-    odd = {
-        "properties": {"properties": {"items": [{"not": {}}, True]}, "items": {"type": "string"}},
-        "items": {"anyOf": [{}, {"$defs": {"a": {"if": {}, "then": {"else": False}}}}]},
-        "prefixItems": [{"enum": [{"items": {}}], "const": {"not": {}}}],
-        "allOf": {"not a list": {}},
-        "not": [{}],
-        "default": {"properties": {"a": {}}},
-    }
-    walked = [id(place.schema) for place in subschemas.places(odd)]
-    found = [id(part) for part in subschemas.within(odd)]
-    assert sorted(found) == sorted(walked)
-    assert found[0] == id(odd)
-    assert subschemas.within(True) == []

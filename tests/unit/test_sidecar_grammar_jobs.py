@@ -7,7 +7,7 @@ import pytest
 
 from guided_contract import wire
 from guided_contract.counting import Position
-from guided_contract.errors import MALFORMED, ErrorCode, GuidedError
+from guided_contract.errors import MALFORMED, ErrorCode
 from guided_sidecar.grammar import worker_messages
 from guided_sidecar.grammar.worker_messages import Done, Failed
 
@@ -45,17 +45,3 @@ def test_what_is_too_long_for_the_ranks_is_a_refusal() -> None:
     refused = worker_messages.decode_from_worker(worker_messages.answer(longer)[wire.LENGTH.size :])
     assert isinstance(refused, Failed)
     assert (refused.code, refused.retire) == (ErrorCode.GRAMMAR_TOO_LARGE, True)
-
-
-def test_a_refusal_is_cut_to_what_the_service_takes() -> None:
-    path = "$." + "y" * 100_000
-    error = GuidedError(ErrorCode.GRAMMAR_INVALID, f"{path}: is no string", path=path)
-    refused = worker_messages.decode_from_worker(
-        wire.frame(worker_messages.refusal(error))[wire.LENGTH.size :]
-    )
-    assert isinstance(refused, Failed)
-    assert len(refused.message) <= 800
-    assert refused.message.startswith("$.yyy")
-    assert refused.message.endswith("yyy: is no string")
-    assert refused.path is not None
-    assert len(refused.path) <= 300

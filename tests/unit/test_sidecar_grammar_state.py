@@ -1,6 +1,5 @@
 """The service's own state: leases, cache."""
 
-import time
 from pathlib import Path
 from typing import Any
 
@@ -59,14 +58,3 @@ def test_what_those_in_use_leave_no_room_for_is_refused() -> None:
         _keep(cache, "d", size=60, leases=1)
     assert refused.value.code == ErrorCode.GRAMMAR_STORAGE_FULL
     assert (_kept(cache), cache.state.size_bytes, cache.state.leased_bytes) == ("abc", 180, 180)
-
-
-def test_thousands_of_requests_that_leave_at_once_hold_up_nobody() -> None:
-    cache, keys = _cache(most_entries=2000), [str(number) for number in range(4000)]
-    for key in keys:
-        _keep(cache, key, size=0, leases=1)
-    begin_s = time.process_time()
-    for key in keys:
-        cache.release(key)
-    assert time.process_time() - begin_s < 0.2
-    assert (cache.state.leases, cache.state.evictions) == (0, 2000)

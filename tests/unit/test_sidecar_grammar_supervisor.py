@@ -41,18 +41,6 @@ supervisor.Supervisor(lambda: exec({program!r}, {{}}), {grace_s}).run()
             os.kill(pid, signal.SIGKILL)
 
 
-def test_a_dead_child_is_replaced(tmp_path: Path, start: Start) -> None:
-    """How soon is `make chaos-grammar`'s to say."""
-    supervisor = start(COUNTER + "time.sleep(60)")
-    wait_until(lambda: len(_starts(tmp_path)) == 1)
-    os.kill(_starts(tmp_path)[-1], signal.SIGKILL)
-    wait_until(lambda: len(_starts(tmp_path)) == 2)
-    supervisor.terminate()
-
-    assert supervisor.wait(20) == 0
-    assert not any(_exists(pid) for pid in _starts(tmp_path))
-
-
 def test_a_stopped_child_is_replaced(tmp_path: Path, start: Start) -> None:
     """It would serve nobody, and never say so."""
     start(COUNTER + "time.sleep(60)")
@@ -107,16 +95,6 @@ def test_a_child_that_keeps_dying_is_not_started_at_once(tmp_path: Path, start: 
 
     at_s = [float(line) for line in Path(tmp_path, "at").read_text().splitlines()[:3]]
     assert at_s == [0, 0.5, 1]
-
-
-def test_what_a_dead_child_started_goes_with_it(tmp_path: Path, start: Start) -> None:
-    child = "import subprocess, sys; p = subprocess.Popen(['sleep', '60']); " + COUNTER
-    start(child + "open('starts', 'a').write(f'{p.pid}\\n'); time.sleep(60)")
-    wait_until(lambda: len(_starts(tmp_path)) == 2)
-    first, grandchild = _starts(tmp_path)
-    os.kill(first, signal.SIGKILL)
-
-    wait_until(lambda: not _exists(grandchild))
 
 
 def test_a_child_that_ignores_term_is_killed_at_the_deadline(tmp_path: Path, start: Start) -> None:

@@ -148,23 +148,6 @@ async def test_a_pod_becomes_ready_and_its_stalled_engine_makes_it_unready(pod: 
     assert "completed no step for 30 s" in await pod.is_unready_with("EngineStalled")
 
 
-async def test_an_unreachable_engine_keeps_the_pod_unready(pod: Pod) -> None:
-    pod.snapshot = ServiceSnapshot(hellos=HELLOS, workers=WorkersState(idle=1, forks=1))
-    pod.beat()
-    await pod.is_unready_with("ProbePending")
-
-
-async def test_the_status_page_is_what_the_operator_reads(pod: Pod) -> None:
-    pod.snapshot = ServiceSnapshot(
-        hellos=HELLOS, workers=WorkersState(idle=2, forks=2, restarts=Counter(crashed=1))
-    )
-    await pod.is_unready_with("EngineStalled")
-    code, body = await pod.get("/status")
-    read = status.decode(body.encode())
-    assert (code, read.ready, read.versions) == (200, False, {"vllm": "0.32.0"})
-    assert read.grammar_workers == status.WorkersStatus(ready=2, restarts=1)
-
-
 async def test_metrics_tell_what_health_and_records_say(pod: Pod) -> None:
     pod.snapshot = ServiceSnapshot(
         hellos=HELLOS,

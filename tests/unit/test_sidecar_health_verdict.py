@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from guided_contract.backends import BACKENDS
 from guided_contract.config import GuidedDecodingConfig, PodConfig
 from guided_contract.heartbeat import Beat, Heartbeats, core_slot
 from guided_contract.status import Failure
@@ -186,11 +187,7 @@ RANK = Beat(2, 99 * S, 0, 99 * S, 0)
             Beat(2, 99 * S, 0, 99 * S, 0),
             "engine core has not responded for 30 s",
         ),
-        (
-            Beat(1, 99 * S, 5, 99 * S, 1),
-            Beat(2, 60 * S, 0, 60 * S, 0),
-            "rank 0 has not responded",
-        ),
+        (Beat(1, 99 * S, 5, 99 * S, 1), Beat(2, 60 * S, 0, 60 * S, 0), "rank 0 has not responded"),
         (Beat(1, 99 * S, 5, 99 * S, 1), Beat(0, 0, 0, 0, 0), ""),  # a rank that is starting
     ],
 )
@@ -232,9 +229,9 @@ def test_the_page_shows_each_rank_and_the_worst_state_of_a_patch() -> None:
         API,
     )
     failure = Failure(code="grammar_compile_crashed", message="m", time="2026-01-01T00:00:00Z")
-    now = reading(
-        hellos=hellos, workers=WorkersState(busy=1, restarts=Counter(crashed=3), last_failure=failure)
-    )
+    versions = {one.distribution: one.measured for one in BACKENDS.values()} | {"llguidance": "1.7.99"}
+    workers = WorkersState(busy=1, restarts=Counter(crashed=3), last_failure=failure, versions=versions)
+    now = reading(hellos=hellos, workers=workers)
     status = page(now, judge(now))
     assert (status.ready, status.reason) == (False, "PluginInactive")
     assert status.versions == {"modelRunner": "V2", "vllm": "0.32.0"}
@@ -244,12 +241,12 @@ def test_the_page_shows_each_rank_and_the_worst_state_of_a_patch() -> None:
         ("errors", "Applied"),
     ]
     assert (status.grammar_workers.ready, status.grammar_workers.restarts) == (1, 3)
+    assert [(one.name, one.version) for one in status.unmeasured] == [("llguidance", "1.7.99")]
     assert status.last_failure == failure
 
 
 @pytest.mark.parametrize(
-    ("worker", "probe", "last"),
-    [(None, None, None), (1, None, 1), (None, 2, 2), (1, 2, 2), (3, 2, 3)],
+    ("worker", "probe", "last"), [(None, None, None), (1, None, 1), (None, 2, 2), (1, 2, 2), (3, 2, 3)]
 )
 def test_the_page_shows_the_later_failure(worker: int | None, probe: int | None, last: int | None) -> None:
     def failure(year: int | None) -> Failure | None:

@@ -127,18 +127,6 @@ async def test_a_rank_that_comes_back_in_the_middle_of_a_load_is_waited_for() ->
     assert ranks.links[1].sent == [LOAD]
 
 
-async def test_a_newer_connection_takes_a_ranks_place() -> None:
-    ranks = Ranks(1, 0)
-    waiting = await ranks.ensure()
-    old, _ = ranks.links[0], ranks.connect(0)
-    ranks.answer(0, link=old)
-    ranks.load_barrier.disconnect(0, old)
-    await settled()
-    assert not waiting.done()
-    ranks.answer(0)
-    await asyncio.wait_for(waiting, 1)
-
-
 async def test_ranks_of_an_engine_start_before_do_not_count() -> None:
     """Its processes die one by one; a grammar on those that are left helps nobody."""
     ranks = Ranks(2, 0, 1)

@@ -192,21 +192,6 @@ async def test_one_without_a_text_is_pending_with_the_reason(named: NamedGrammar
     await until(lambda: not named.awaited)
 
 
-async def test_a_file_that_is_no_grammar_is_left_alone(named: NamedGrammars, mount: Mount) -> None:
-    mount.show(README="x", card__Rexeg="y", a__Regex="z")
-    named.start()
-    await until(lambda: not named.awaited)
-    assert [one.name for one in named.states] == ["a"]
-
-
-async def test_names_are_offered(named: NamedGrammars, mount: Mount) -> None:
-    mount.show(invoice__Regex="a", invoices__Regex="b", **{f"n{n}__Regex": "c" for n in range(12)})
-    named.start()
-    assert refusal(named, "zzzz").endswith(
-        "its grammars: invoice, invoices, n0, n1, n10, n11, n2, n3, n4, n5, ..."
-    )
-
-
 async def test_an_unreadable_file_does_not_take_the_old_text_out_of_service(
     named: NamedGrammars, mount: Mount
 ) -> None:
@@ -220,11 +205,3 @@ async def test_an_unreadable_file_does_not_take_the_old_text_out_of_service(
     assert named.resolve("card") == ("regex", "a")
     mount.show(card__Regex="a")
     await until(lambda: states(named) == {"card": ("Ready", "")})
-
-
-async def test_without_a_folder_there_are_none(holder: FakeHolder) -> None:
-    named = NamedGrammars(None, holder)
-    named.start()
-    assert not named.states
-    assert refusal(named, "x") == "this model has no grammar 'x', nor any other named grammar"
-    await named.stop()

@@ -72,16 +72,6 @@ def test_an_open_object_or_array_says_so() -> None:
     assert closed["anyOf"][1]["items"] is True
 
 
-def test_references_in_a_circle_come_to_an_end() -> None:
-    circle = {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}
-    for more in (
-        {"items": circle["a"], "uniqueItems": True},
-        {"propertyNames": circle["a"]},
-    ):
-        with pytest.raises(GuidedError):
-            normal.read({"$defs": circle, **more})
-
-
 def test_drawn_schemas_take_nothing_that_they_forbid() -> None:
     formed = kept = lost = 0
     for number in range(COUNT):

@@ -95,13 +95,7 @@ async def test_garbage_is_counted_and_the_next_record_is_taken(pod: Pod, datagra
 
 async def test_figures_that_no_collector_can_hold_are_garbage(pod: Pod) -> None:
     huge = Decode(
-        traceparent=None,
-        rank=0,
-        grammar_key="k",
-        backend="guidance",
-        start_ns=0,
-        end_ns=0,
-        steps=1 << 63,
+        traceparent=None, rank=0, grammar_key="k", backend="guidance", start_ns=0, end_ns=0, steps=1 << 63
     )
     pod.send(records.encode(huge))
     await eventually(lambda: pod.counts.garbage)
@@ -120,20 +114,3 @@ async def test_a_successor_takes_the_socket_over(pod: Pod) -> None:
     await eventually(lambda: spans.finished)
     await successor.stop()
     assert not pod.spans.finished
-
-
-async def test_what_has_arrived_is_taken_at_the_end(folder: Path) -> None:
-    spans = MemorySpans()
-    listening = telemetry(spans, Counts(), folder)
-    await listening.start()
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as client:
-        client.sendto(records.encode(RECORD), str(folder / "telemetry.sock"))
-        await listening.stop()
-    assert len(spans.finished) == 1
-
-
-async def test_a_missing_folder_is_an_error(folder: Path) -> None:
-    listening = telemetry(MemorySpans(), Counts(), folder / "none")
-    with pytest.raises(FileNotFoundError):
-        await listening.start()
-    await listening.stop()

@@ -28,14 +28,7 @@ worker.run(socket.socket(fileno=stream), stderr, Talks(), 10)
 def test_endless_words_end_the_job_and_fill_no_memory() -> None:
     ours, theirs = socket.socketpair()
     stderr = os.memfd_create("stderr")
-    job = Job(
-        key="k",
-        kind="json",
-        spec="{}",
-        backends=["guidance"],
-        timeout_s=20,
-        memory_bytes=1 << 30,
-    )
+    job = Job(key="k", kind="json", spec="{}", backends=["guidance"], timeout_s=20, memory_bytes=1 << 30)
     descriptors = (theirs.fileno(), stderr)
     command = [sys.executable, "-c", WORKER, *map(str, descriptors)]
     with ours, subprocess.Popen(command, pass_fds=descriptors) as child:

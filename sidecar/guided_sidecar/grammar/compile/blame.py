@@ -35,6 +35,7 @@ _EMPTY: Final = ("nsatisfiable", "must not be empty")
 _LIMIT: Final = ("support", "Unimplemented", "ignored")
 _WIDE: Final = frozenset(["anyOf", "enum", "patternProperties", "properties"])
 _WORD: Final = re.compile(r"[A-Za-z$]+")
+_QUOTED: Final = 200  # characters of a pattern: of a long message, `one_line` keeps the first 250
 
 
 class Refusals:
@@ -156,7 +157,7 @@ def _path(made: Form, said: str) -> str:
             if is_empty and value == []:
                 return made.at(place.at(keyword))
             quotable = {"pattern": [value], "patternProperties": value}.get(keyword, ())
-            quoted = (1 + len(pattern) for pattern in quotable if pattern in said)
+            quoted = (1 + len(pattern) for pattern in quotable if pattern[:_QUOTED] in said)
             if (more := max(quoted, default=int(keyword in words))) > best:
                 best, found = more, place.at(keyword)
     return made.at(found)

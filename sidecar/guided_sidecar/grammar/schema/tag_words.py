@@ -67,7 +67,7 @@ def _reason(error: Any) -> str:
             return "type is missing"
         case "union_tag_invalid":
             found, known = error["ctx"]["tag"], error["ctx"]["expected_tags"]
-            return f"type {'null' if found == 'None' else repr(found)} is unknown; use {known}"
+            return f"type {'null' if found == 'None' else repr(found[:60])} is unknown; use {known}"
     said: str = error["msg"]
     return said
 
