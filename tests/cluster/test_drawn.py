@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
+from devtools import golang
 from hypothesis import HealthCheck, Phase, given, settings
 
 from guided_operator.api import parse
@@ -46,6 +47,8 @@ def drawn() -> list[dict[str, Any]]:
         found.append(changed(minimal(f"drawn-{len(found)}"), **fields))
 
     collect()
+    if golang.kubernetes_version() == golang.OLDEST_KUBERNETES:
+        return [each for each in found if "laims" not in json.dumps(each)]  # ResourceClaims are from 1.34 on
     return found
 
 
@@ -87,7 +90,7 @@ def test_no_pod_is_refused_under_the_restricted_standard(server: Cluster) -> Non
         server.kubectl("label", "ns", namespace, "pod-security.kubernetes.io/enforce=restricted")
         server.kubectl("create", "serviceaccount", "own", "-n", namespace)
         pods = [pod(pod_template(parse(each), SITE), namespace) for each in drawn()]
-        assert len(tried(server, pods)) == len(SAMPLES) + COUNT
+        assert len(tried(server, pods)) == len(pods)
         # And the standard is enforced there.
         with pytest.raises(KubectlError, match="violates PodSecurity"):
             tried(server, [{**pods[0], "spec": pods[0]["spec"] | {"securityContext": {}}}])
