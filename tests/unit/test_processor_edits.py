@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from guided_engine.processors.edits import LARGEST, MOST_IDS, Edits, EditsError, check
+from guided_engine.processors.edits import LARGEST, MOST_IDS, Edits, EditsError, check, combined
 
 VOCAB = 5000
 RIGHT = [
@@ -48,3 +48,10 @@ def test_what_an_author_can_write_is_right() -> None:
     check(RIGHT, VOCAB)
     for each in RIGHT:
         check([each], VOCAB)
+
+
+def test_processors_that_name_too_many_ids_together_are_named_with_what_to_do() -> None:
+    half = Edits.forbid(np.arange(600)), Edits.forbid(np.arange(500, 1100))
+    assert len(combined({"a": half[0], "b": half[0]}).ids) == 600
+    with pytest.raises(EditsError, match=r"1100 ids in a row \(a: 600, b: 600\).*select fewer processors"):
+        combined({"a": half[0], "b": half[1]})
