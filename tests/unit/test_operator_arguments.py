@@ -39,7 +39,7 @@ VARIABLES = {
     ),
     **dict.fromkeys(
         ("PATH", "NCCL_TUNER_PLUGIN", "AWS_CONFIG_FILE", "VLLM_MODEL_REDIRECT_PATH"),
-        "is not allowed: its name is that of code, a file or a folder",
+        "is not allowed: its name suggests code, a file or a folder",
     ),
     "VLLM_ALLOW_INSECURE_SERIALIZATION": "is not allowed: it loads code",
     "VLLM_SERVER_DEV_MODE": "is not allowed: it gives clients rights",

@@ -89,7 +89,8 @@ def test_conditions_are_a_table_and_the_rest_stands_as_it_is() -> None:
         "    - card\n"
         "    - code\n"
         "next:\n"
-        "  correct the ConfigMap or grammar in the message; running pods load the change"
+        "  wait while grammars compile; otherwise correct the ConfigMap or grammar in the message: running "
+        "pods load the change"
     )
 
 

@@ -32,19 +32,20 @@ Made by `python -m devtools.api_reference`; do not edit. [Samples](../manifests/
 [choosing settings](settings.md).
 
 - `kubectl get gm`, or `kubectl get ai`; `kubectl scale gm/NAME --replicas=N`.
-- The API server refuses wrong types and patterns, and fields that exclude each other. The operator checks the
+- The API server rejects wrong types and patterns, and mutually exclusive fields. The operator checks the
   rest: bounds of durations and amounts, [combinations](compatibility.md), limits of the installation, a
   missing LeaderWorkerSet API and [reserved names](#reserved-arguments-and-variables). If a check fails, the
   condition `Compatible` is False with a message per field, and no pods are created. Reason `RefusedAtStart`:
   vLLM refused the settings when the pods started.
 - `AuxiliaryResourcesReady` covers PodDisruptionBudget and PodMonitor, and does not affect `Ready`.
-- A status has at most {kib} KiB. It counts grammars, processors and ranks; messages of conditions and a pod's
-  [status page](telemetry.md#health) have details.
+- The status, at most {kib} KiB, only counts grammars, processors and ranks; messages of conditions and a
+  pod's [status page](telemetry.md#health) have details.
 - Durations are text such as `90s`, `1m30s` or `500ms`; amounts are Kubernetes quantities. In YAML, quote
   `"On"` and `"Off"`.
 - A default never changes within a version ([versions](versioning.md)). A field without a default is unset.
 - `metadata.name` has at most 40 lower-case letters, digits and dashes, and begins with a letter.
-- All changes of the spec are rolled out, except to and from `parallelism.nodes: 1`, which is refused.
+- Changes of the spec are rolled out, unless a field says otherwise. A change to or from
+  `parallelism.nodes: 1` is rejected.
 - Pods run as user 10001 with a read-only root file system, no capabilities and no ServiceAccount token. That
   user must be able to read PersistentVolumeClaims ([security](security.md)).
 - `SecretKeyRef` and `configMapKeyRef` have `name` and `key`.
@@ -63,8 +64,8 @@ start is `RefusedAtStart`, with vLLM's message. The installation can restrict mo
   `no-` forms and `-O3` are refused, too.
 - With `speculative`, set `speculative.asyncScheduling` instead of `--async-scheduling`.
 - Variables that begin with `APP_` are free.
-- If the installation sets `limits.models`, it must allow a repository or folder in {repositories}, and each
-  text with a `/` in {with_repositories}. Then these variables need `limits.proxies: Allow`: {variables}.
+- `limits.models` of the installation, if set, must also allow a repository or folder in {repositories}, and
+  each text with a `/` in {with_repositories}. Then these variables need `limits.proxies: Allow`: {variables}.
 """
 _LISTS: Final = (
     ("Set by the operator:", reserved_options.OWNED, reserved_variables.OWNED),

@@ -15,8 +15,8 @@ class Compile(ApiModel):
     """Limits on compiling one grammar."""
 
     timeout: Annotated[Duration, between("100ms", "10m")] = "10s"
-    """Time limit for compiling one grammar, 100ms to 10m. After it the request gets a 400, or a 503 if no
-    worker was free for half of the time. Default: 10s."""
+    """Time limit for compiling one grammar, 100ms to 10m. After it the request gets a 400, or a 503 if it
+    waited for a worker for half of that time. Default: 10s."""
     workers: Annotated[int, Field(ge=1, le=64)] | None = None
     """Number of grammars that compile in parallel, each in its own process. Default: one per 2 CPUs of the
     sidecar's CPU limit, at least 2 and at most 16; 2 without a limit."""
@@ -47,7 +47,7 @@ class NamedGrammar(ApiModel):
     kind: Literal["JSONSchema", "Regex", "EBNF", "StructuralTag"]
     """Kind of the grammar. EBNF is in XGrammar's or in Lark's syntax."""
     config_map_key_ref: ConfigMapKey
-    """Key of a ConfigMap that holds the text of the grammar. All texts of a model may have 1 MiB together. A
+    """Key of a ConfigMap that holds the text of the grammar. The texts of a model can total at most 1 MiB. A
     change reaches running pods within about two minutes, without a restart."""
 
 
@@ -95,8 +95,9 @@ class GuidedDecoding(ApiModel):
     """Settings that a request may override in vllm_xargs. A request that overrides another setting gets a
     400. An empty list allows none. Default: all three."""
     proof: Literal["Always", "Never"] = "Always"
-    """Whether random walks check each compiled grammar before its first answer for dead ends, slow masks and
-    text that the schema does not allow. This takes some milliseconds per new grammar. Default: Always."""
+    """Whether each compiled grammar is checked by random walks, before its first answer, for dead ends, slow
+    masks and text that the schema does not allow. This takes some milliseconds per new grammar. Default:
+    Always."""
     compile: Compile = Compile()
     grammars: Annotated[ByName[NamedGrammar], Field(max_length=64)] = Field(default=[])
     """Grammars that requests use by name. A pod becomes ready after it has compiled and loaded them. A change

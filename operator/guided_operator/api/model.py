@@ -47,7 +47,7 @@ class ModelSource(ApiModel):
     uri: Uri
     revision: Annotated[str, text(128, pattern=f"^{_NAME}(/{_NAME})*$")] | None = None
     """Branch, tag or commit on the Hugging Face Hub, not refs/... or pr/NUMBER. Allowed only with an hf://
-    URI. Only a commit cannot change while replicas run. Default: the Hub's default branch."""
+    URI. A branch or tag can move while replicas run. Default: the Hub's default branch."""
 
 
 class Model(ModelSource):
@@ -77,7 +77,7 @@ class Lora(ApiModel):
 
     adapters: Annotated[ByName[Adapter], Field(min_length=1, max_length=256)]
     """LoRA adapters, all loaded when the engine starts. Clients use each as a model of its own. An adapter
-    from the Hub (hf://) is the default branch of its repository: to pin a version, serve it from a
+    from the Hub (hf://) uses the default branch of its repository: to pin a version, serve it from a
     PersistentVolumeClaim. A rank above 16 needs --max-lora-rank in engine.args."""
 
 

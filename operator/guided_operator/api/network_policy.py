@@ -13,7 +13,7 @@ class NetworkPeer(ApiModel):
     """Pods that may connect."""
 
     namespace_labels: Labels = Field(default={})
-    """Labels of the pods' namespace. Default: none, which selects this namespace."""
+    """Labels of the pods' namespace. Empty or not set: only this namespace. Default: none."""
     pod_labels: Labels = Field(default={})
     """Labels of the pods. Default: none, which selects all pods of the namespace."""
 

@@ -16,7 +16,7 @@ class Resources(ApiModel):
     requests: Amounts = Field(default={})
     """Amounts that the scheduler reserves. Default: depends on the container."""
     limits: Amounts = Field(default={})
-    """Amounts that the container may not exceed. Default: depends on the container."""
+    """Maximum amounts. Default: see the parent field."""
 
 
 class Sidecar(ApiModel):

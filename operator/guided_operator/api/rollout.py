@@ -42,14 +42,14 @@ class Rollout(ApiModel):
     """Time without progress after which Progressing becomes False, probes.startupTimeout to 168h. Default:
     probes.startupTimeout plus 20 minutes, for pulling a large image."""
     paused: bool = False
-    """Whether the operator holds changes of the spec back from the pods. Scaling still works. Default:
+    """Whether rollouts of spec changes are paused. Scaling still works. Default:
     false."""
     restart_token: Annotated[str, text(64)] | None = None
     """Any text. A new value replaces all pods, as `kubectl rollout restart` does; an earlier value restores
     the pods of that time. Default: none."""
     rollback_to: Annotated[str, text(63, pattern=_REVISION)] | None = None
-    """Revision to run, as shown by status.revision. While it is set, other changes do not reach the pods. The
-    last five revisions are kept, as ControllerRevisions. Default: none, the pods follow the spec."""
+    """Revision to run. The last five are kept: `kubectl get controllerrevisions -L guidedmodel.io/revision`.
+    While it is set, other changes do not reach the pods. Default: none, the pods follow the spec."""
 
 
 class Probes(ApiModel):

@@ -71,8 +71,8 @@ class GuidedModelSpec(ApiModel):
     """Who may connect to the pods. Default: none, only other policies of the cluster apply."""
     resources: Resources = Resources()
     """CPU, memory and ephemeral-storage of the engine container. ephemeral-storage holds downloads and caches
-    that have no PersistentVolumeClaim. Default for each value that is not set: requests of 1 CPU per rank and
-    2 per engine, and of 4Gi of memory per rank and 4Gi more. Set devices in engine.accelerator."""
+    that have no PersistentVolumeClaim. Default for each value that is not set: requests of 1 CPU per rank
+    plus 2 per engine, and 4Gi of memory per rank plus 4Gi. Set devices in engine.accelerator."""
     rollout: Rollout = Rollout()
     probes: Probes = Probes()
     telemetry: Telemetry | None = None

@@ -87,7 +87,7 @@ class Speculation(ReportedModel):
     is_async: bool | None = Field(default=None, alias="async")
     """Whether vLLM schedules asynchronously. Absent if unknown."""
     fallback: Annotated[str, text(128, least=0), _cut(128)] = ""
-    """Why speculative decoding does less than the spec asks for. Empty if it does not."""
+    """Why speculative decoding is less than specified. Empty if it is not."""
 
 
 class Ranks(ReportedModel):

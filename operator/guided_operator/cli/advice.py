@@ -72,8 +72,8 @@ REASONS: Final[Mapping[str, str | None]] = {
     NotReadyReason.RANKS_MISSING: "wait while the engine starts; otherwise see the log of the ranks: "
     "kubectl logs {pods} -c engine --tail=50",
     NotReadyReason.DRAINING: "wait: the pod is stopping and finishes its in-flight requests",
-    NotReadyReason.GRAMMARS_PENDING: "correct the ConfigMap or grammar in the message; running "
-    "pods load the change",
+    NotReadyReason.GRAMMARS_PENDING: "wait while grammars compile; otherwise correct the ConfigMap or "
+    "grammar in the message: running pods load the change",
     NotReadyReason.PROBE_PENDING: "wait: the guided probe has not passed yet",
     NotReadyReason.PROBE_FAILED: f"see what the engine answered: {_LOGS}; the probe is repeated",
     NotReadyReason.ENGINE_STALLED: "see the engine's log: kubectl logs {pods} -c engine "

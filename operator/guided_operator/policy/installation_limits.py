@@ -85,8 +85,8 @@ def _model_foreign(limits: Limits, gm: GuidedModel) -> Iterator[Problem]:
     if claim is not None and not _is_model_allowed(limits, f"pvc://{claim.claim_name}"):
         yield Problem(
             "spec.storage.hub.persistentVolumeClaim.claimName",
-            f"the contents of this claim are served as the Hub's, and {told}: remove it, and each pod "
-            "downloads to its node's storage",
+            f"this claim may hold other models, and {told}: remove it, so that each pod downloads to its "
+            "node's storage",
         )
 
 

@@ -55,11 +55,11 @@ FORBIDDEN: Final = {
     "it replaces weights while they are served. Remove it, and change spec.model instead": _names(
         "weight-transfer-config"
     ),
-    "it gives clients rights of the pod's owner. Remove it": _names("""
+    "it gives clients rights of the model's owner. Remove it": _names("""
         enable-mm-embeds enable-prompt-embeds trust-request-chat-template trust-request-mm-kwargs
     """),
-    "it starts another server, or changes paths, which admission and probes do not see. Remove it; for TLS, "
-    "use a gateway": _names("""
+    "it changes how the server listens, which admission and probes rely on. Remove it; for TLS, use a "
+    "gateway": _names("""
         data-parallel-supervisor-port dp-supervisor-probe-failure-threshold dp-supervisor-probe-interval-s
         dp-supervisor-probe-timeout-s enable-ssl-refresh grpc grpc-port help root-path ssl-ca-certs
         ssl-cert-reqs ssl-certfile ssl-ciphers ssl-keyfile tokens-only

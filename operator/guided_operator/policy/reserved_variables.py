@@ -44,7 +44,7 @@ FORBIDDEN: Final = {
         "NVCC|CUDAHOSTCXX|OPENSSL_|OMPI_|PMIX_|OPAL_|RAY_|NUMBA_|TRITON_|DG_JIT_|FLASHINFER_|CUDA_INJECTION|"
         "NVTX_INJECTION|TORCH_EXTENSIONS|TORCHINDUCTOR_CACHE|IBV_DRIVERS|RDMAV_DRIVERS)"
     ),
-    "its name is that of code, a file or a folder. Remove it, or rename it to APP_... for your own code": (
+    "its name suggests code, a file or a folder. Remove it, or rename it to APP_... for your own code": (
         "(^|_)(PATHS?|HOME|DIRS?|DIRECTORY|ROOT|FOLDER|PRELOAD|PLUGINS?|LIB|LIBRARY|LIBRARIES|FILE|INIT)$"
     ),
     "it loads code by name or path, and the engine runs only code of its image. Remove it": _one_of(
@@ -64,7 +64,7 @@ FORBIDDEN: Final = {
         """,
         prefix="VLLM_",
     ),
-    "it gives clients rights of the pod's owner. Remove it": _one_of(
+    "it gives clients rights of the model's owner. Remove it": _one_of(
         """
         ALLOW_RUNTIME_LORA_UPDATING DISABLE_REQUEST_ID_RANDOMIZATION SERVER_DEV_MODE
         SKIP_MODEL_NAME_VALIDATION

@@ -49,7 +49,7 @@ def _vllm_unsupported(gm: GuidedModel) -> Iterator[Problem]:
     found, told = _VERSIONED_VLLM.search(gm.spec.engine.image), gm.spec.engine.version
     tagged = found[1] if found else None
     if told and tagged and told != tagged:
-        yield Problem("spec.engine.version", f"the image's tag says {tagged}")
+        yield Problem("spec.engine.version", f"must match the tag of engine.image, {tagged}, or be removed")
     version = told or tagged
     if version is None or gm.spec.guided_decoding.placement == "Scheduler":
         return
@@ -78,7 +78,7 @@ def _nothing_to_choose(gm: GuidedModel) -> Iterator[Problem]:
     if asked is not None and asked.by_load and largest_batch(gm.spec.engine) == 1:
         yield Problem(
             "spec.speculative.numTokens",
-            "Auto chooses by batch size, and with one sequence at a time there is only one: set a number, or "
+            "Auto needs batch sizes above 1: set a number, or "
             "set --max-num-seqs and --max-num-batched-tokens to at least 2",
         )
 

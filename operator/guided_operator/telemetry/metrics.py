@@ -165,7 +165,7 @@ class Sources(Collector):
         )
         forbidden = GaugeMetricFamily(
             "guidedmodel_operator_kind_forbidden",
-            "Namespaces in which the operator may not list a kind; the cluster counts as one",
+            "Namespaces in which the operator lacks permission to list a kind; the cluster counts as one",
             labels=("kind",),
         )
         broken = CounterMetricFamily(
