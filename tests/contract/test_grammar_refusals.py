@@ -32,7 +32,7 @@ class Row(NamedTuple):
 
 # Too long for a line.
 MANY = {f"p{number}": {"type": "integer"} for number in range(60)}
-WIDE = {f"k{number}": {"type": "integer"} for number in range(1000)}
+WIDE = {f"k{number}": {"type": "integer"} for number in range(1600)}
 LONG: list[Row] = [
     Row("json", {"properties": {**MANY, "q": {"pattern": "a)"}}}, "invalid", "$.properties.q.pattern"),
     Row("json", {"properties": {**MANY, "q": {"properties": MANY | {"r": {"items": {"pattern": r"\B"}}}}}},
@@ -103,7 +103,11 @@ def test_what_jsonschema_calls_broken_is() -> None:
             assert judge(judge.META_SCHEMA).is_valid(row.grammar), row
 
 
-@pytest.mark.parametrize("row", [row for row in ROWS if row.kind == "json" and row.path][::9])
+# What is too wide at the beginning of a text is not within a tag.
+IN_TAGS = [row for row in ROWS if row.kind == "json" and row.path and "always present" not in row.words]
+
+
+@pytest.mark.parametrize("row", IN_TAGS[::9])
 def test_in_a_tag_the_path_is_the_tags(served: WorkerAndRank, row: Row) -> None:
     tag = {"structures": [{"begin": "<f>", "schema": row.grammar, "end": "<"}], "triggers": ["<f"]}
     told = failure(served, Row("structural_tag", tag))

@@ -175,7 +175,7 @@ def test_an_element_holds_what_is_read_back(qwen: Server, schema: Any) -> None:
     try:
         backend, key = qwen.served("structural_tag", calls.tag_of("qwen_3_coder", asked))
     except GuidedError as refused:
-        assert "in tools of this parser" in refused.message or "uniqueItems" in refused.message  # noqa: PT017 - as good
+        assert "from tools of this parser" in refused.message or "uniqueItems" in refused.message  # noqa: PT017 - as good
         backend = "none"
     assert (backend == "guidance") == (schema not in BEYOND_ELEMENTS)
     judge = _judge(parameters)
@@ -280,7 +280,7 @@ def test_other_forms_of_calls_are_xgrammars(model: str) -> None:
     if model == "hy_v4":  # its arguments are free text
         return
     dated = _with({"type": "string", "format": "date"})
-    with pytest.raises(GuidedError, match="leave it out in tools of this parser") as refused:
+    with pytest.raises(GuidedError, match="remove it from tools of this parser") as refused:
         server.served("structural_tag", calls.tag_of(model, calls.request(dated)))
     assert re.search(r"json_schema\.properties\.v\.format$", refused.value.path or "")
 
@@ -335,7 +335,7 @@ def test_a_call_or_an_answer_that_fits(parser: str, library: str, fields: Any) -
     tag = json.loads(adjusted.structured_outputs.structural_tag)
     server = Server(tag)
     if library == "xgrammar":
-        with pytest.raises(GuidedError, match="leave it out in tools of this parser"):
+        with pytest.raises(GuidedError, match="remove it from tools of this parser"):
             server.served("structural_tag", tag)
         tag = json.loads(json.dumps(tag).replace('"date"', '"uuid"'))
     backend, key = server.served("structural_tag", tag)

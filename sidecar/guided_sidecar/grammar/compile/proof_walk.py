@@ -3,6 +3,7 @@
 import itertools
 import random
 import re
+import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
@@ -22,7 +23,7 @@ from guided_sidecar.grammar.compile import heard
 SLOW_S: Final = 0.01
 _REPEATED_BYTES: Final = 512  # for which one token is repeated
 _SLOW_REPEATING_S: Final = 0.1  # CPU time for all of them
-_FIRST_REPEATS: Final = 16  # and each doubling of them: a token whose cost has not grown is repeated no more
+_FIRST_REPEATS: Final = 32  # and each doubling of them: a token whose cost has not grown is repeated no more
 _GROWTH: Final = 1.5
 _REPEATS_BUDGET_S: Final = 0.01  # of a walk's repeats, beyond which none is begun
 _OTHERS: Final = 3  # tokens that are repeated, beside the one that was taken there
@@ -198,7 +199,7 @@ class Walk:
     def _repeat(self, matcher: Matcher, token: int, step: int, where: Any) -> Fault | None:
         """Return what is wrong with a text in which a token is repeated."""
         text = self._choice.texts[token]
-        began_s, half_s = time.thread_time(), 0.0
+        now_s, times = time.thread_time(), list[float]()
         for count in range(1, _REPEATED_BYTES // max(1, len(text)) + 1):
             if self._beside is not None and (where := self._beside.advance(where, text)) is None:
                 break
@@ -211,14 +212,16 @@ class Walk:
             if not is_allowed or matcher.is_terminated():
                 return None
             step += 1
-            spent_s = time.thread_time() - began_s
-            if spent_s > _SLOW_REPEATING_S:
+            began_s, now_s = now_s, time.thread_time()
+            times.append(now_s - began_s)
+            if sum(times) > _SLOW_REPEATING_S:
                 message = f"accepting {count} tokens takes over {1e3 * _SLOW_REPEATING_S:.0f} ms"
                 return Fault(ErrorCode.GRAMMAR_SLOW, message)
             if count >= _FIRST_REPEATS and count & (count - 1) == 0:
-                if half_s and spent_s - half_s <= _GROWTH * half_s:
+                first, second = times[: count // 2], times[count // 2 :]
+                # Medians: one repeat that the machine interrupts is no growth, and hides none.
+                if statistics.median(second) <= _GROWTH * statistics.median(first):
                     break
-                half_s = spent_s
         if (took_s := self._fill_again(matcher)) > SLOW_S and (took_s := self._fill_again(matcher)) > SLOW_S:
             return _slow(step, "computing the next token mask", took_s)
         return None if self._mask.any() else _dead_end(step)
