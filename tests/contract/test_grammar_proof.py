@@ -151,6 +151,38 @@ def test_an_ambiguous_grammar_is_refused_by_a_slow_cpu_too(
         run(compiler, spec, kind=kind, backends=["xgrammar"])
 
 
+def test_an_ambiguous_grammar_is_refused_though_its_first_repeats_are_interrupted(
+    monkeypatch: pytest.MonkeyPatch, compiler: Compiler, backends: dict[Backend, Any]
+) -> None:
+    xgrammar = backends["xgrammar"]
+    load = xgrammar.compile
+
+    def compile_interrupted(*arguments: Any, **options: Any) -> CompiledGrammar:
+        compiled = load(*arguments, **options)
+        made = compiled.matcher
+
+        def matcher() -> Matcher:
+            native = made()
+            accept, calls = native.accept, itertools.count()
+
+            def interrupted(tokens: Any) -> bool:
+                until_s = time.thread_time() + 0.008 * (next(calls) == 5)
+                while time.thread_time() < until_s:
+                    pass
+                return accept(tokens)
+
+            native.accept = interrupted
+            return native
+
+        compiled.matcher = matcher
+        return compiled
+
+    monkeypatch.setattr(xgrammar, "compile", compile_interrupted)
+    kind, spec = grammars.AMBIGUOUS["sum"]
+    with pytest.raises(GuidedError, match=ErrorCode.GRAMMAR_SLOW):
+        run(compiler, spec, kind=kind, backends=["xgrammar"])
+
+
 @pytest.mark.parametrize("fills", [0, 2])
 def test_a_slow_mask_sends_a_grammar_to_the_other_backend(
     words: Vocabulary, backends: dict[Backend, Any], fills: int

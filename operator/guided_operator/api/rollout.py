@@ -42,8 +42,7 @@ class Rollout(ApiModel):
     """Time without progress after which Progressing becomes False, probes.startupTimeout to 168h. Default:
     probes.startupTimeout plus 20 minutes, for pulling a large image."""
     paused: bool = False
-    """Whether rollouts of spec changes are paused. Scaling still works. Default:
-    false."""
+    """Whether rollouts of spec changes are paused. Scaling still works. Default: false."""
     restart_token: Annotated[str, text(64)] | None = None
     """Any text. A new value replaces all pods, as `kubectl rollout restart` does; an earlier value restores
     the pods of that time. Default: none."""

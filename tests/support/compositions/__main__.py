@@ -82,7 +82,7 @@ class Tried:
                 counts[f"refused by {backend}: {error.code.value}"] += 1
                 if error.code not in _REFUSALS:
                     raise
-                if error.code == "grammar_dead_end" and (text := _valid(judge)) is not None:
+                if error.code == "grammar_dead_end" and (text := judge.met(_LOOKED_AT)) is not None:
                     wrong.append(
                         f"{backend} calls it a dead end, and {text!r} is valid\n  {json.dumps(schema)}"
                     )
@@ -122,17 +122,6 @@ def _walked(grammar: Grammar, chance: random.Random, counts: Counter[str]) -> It
         except DeadEndError:
             counts["dead ends"] += 1
             return
-
-
-def _valid(judge: Judge) -> str | None:
-    """Return a text that meets a schema; None: no value that is looked at does."""
-    for text in _LOOKED_AT:
-        try:
-            if judge.fault(text) is None:
-                return text
-        except UnknownError:
-            continue
-    return None
 
 
 def _offered(chance: random.Random, texts: list[str], schema: Any) -> Iterator[str]:

@@ -5,11 +5,12 @@ Numbers are read exactly. A text is valid if any reader takes it for valid, wher
 Formats are those of docs/json-schema.md: what a date and the like look like, not how many days a month has.
 """
 
+import contextlib
 import decimal
 import functools
 import ipaddress
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from decimal import Decimal
 from typing import Any, Final
 
@@ -70,6 +71,14 @@ class Judge:
         except BaseException as failure:  # a reference in a circle (a panic of rpds'), a regex of others
             raise UnknownError(str(failure)) from failure
         return None if error is None else f"{error.json_path}: {error.message[:200]}, by {error.validator}"
+
+    def met(self, texts: Iterable[str]) -> str | None:
+        """Return the first text that is valid, None where none is known to be."""
+        for text in texts:
+            with contextlib.suppress(UnknownError):
+                if self.fault(text) is None:
+                    return text
+        return None
 
 
 @functools.cache
