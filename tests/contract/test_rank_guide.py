@@ -21,7 +21,7 @@ from guided_engine.processors.interface import (
     SequenceInfo,
     SequenceProcessor,
 )
-from guided_engine.ranks import slowness
+from guided_engine.ranks import stopwatch
 from guided_engine.ranks.step import Masks, Plan, RowFault
 from guided_grammar.llguidance.matcher import GuidanceFiller, GuidanceMatcher
 from support.rank import EOS, VOCAB, A, B, C, Rank, allowed, arrival
@@ -210,9 +210,9 @@ class TestSlow:
         def slow(self: GuidanceMatcher, tokens: Sequence[int]) -> bool:
             taken.extend(tokens)
             if tokens[-1] == B:
-                burn(3 * slowness.LIMIT_NS // 2)
+                burn(3 * stopwatch.LIMIT_NS // 2)
             if tokens[-1] == C:
-                time.sleep(2e-9 * slowness.LIMIT_NS)
+                time.sleep(2e-9 * stopwatch.LIMIT_NS)
             return consume(self, tokens)
 
         monkeypatch.setattr(GuidanceMatcher, "_consume", slow)
@@ -245,7 +245,7 @@ class TestSlow:
         def slow(self: GuidanceFiller, walks: Sequence[Any], bitmask: Any) -> None:
             if left[0] and any(walk.row == 0 for walk in walks):
                 left[0] -= 1
-                burn(2 * slowness.LIMIT_NS)
+                burn(2 * stopwatch.LIMIT_NS)
             fill(self, walks, bitmask)
 
         monkeypatch.setattr(GuidanceFiller, "fill", slow)

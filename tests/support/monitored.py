@@ -21,7 +21,7 @@ from guided_operator.kube.pod_view import ContainerView, PodView
 from guided_operator.reconcile.tally import replicas
 from guided_operator.telemetry.metrics import OperatorMetrics, Sources
 from guided_sidecar.grammar.pool.workers import Loss, WorkersState
-from guided_sidecar.health.heartbeats import EngineState
+from guided_sidecar.health.engine_state import EngineState
 from guided_sidecar.health.metrics import HealthCollector
 from guided_sidecar.health.probe import ProbeStatus
 from guided_sidecar.health.readiness import Reading, Verdict

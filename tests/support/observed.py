@@ -10,7 +10,7 @@ from guided_operator.kube.key import Key
 from guided_operator.kube.pod_view import PodView
 from guided_operator.reconcile.apply import Outcome
 from guided_operator.reconcile.conditions.chains import decide
-from guided_operator.reconcile.conditions.inputs import Situation
+from guided_operator.reconcile.conditions.situation import Situation
 from guided_operator.reconcile.observe import Observed
 from guided_operator.reconcile.plan import Plan, plan
 from guided_operator.watch.sidecar_status import Page

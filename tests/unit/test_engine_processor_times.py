@@ -3,7 +3,7 @@
 from typing import Any
 
 from guided_engine.ranks.processor_times import StepTimes
-from guided_engine.ranks.slowness import Stopwatch
+from guided_engine.ranks.stopwatch import Stopwatch
 
 MS = 1_000_000
 

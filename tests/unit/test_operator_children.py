@@ -9,7 +9,7 @@ from guided_contract import names
 from guided_operator.kube import kinds
 from guided_operator.reconcile.apply import Outcome
 from guided_operator.reconcile.conditions.chains import decide
-from guided_operator.reconcile.conditions.inputs import Situation
+from guided_operator.reconcile.conditions.situation import Situation
 from support.observed import applied, model, planned, pod, revision_of, seen, serving
 
 Object = dict[str, Any]

@@ -12,7 +12,7 @@ from guided_operator.kube.pod_view import ContainerView, view
 from guided_operator.reconcile import event_recorder
 from guided_operator.reconcile.apply import Fault, Outcome
 from guided_operator.reconcile.conditions.chains import decide
-from guided_operator.reconcile.conditions.inputs import Situation
+from guided_operator.reconcile.conditions.situation import Situation
 from guided_operator.reconcile.report import make_status, to_object
 from guided_operator.watch.sidecar_status import Page
 from support.kstatus import kstatus

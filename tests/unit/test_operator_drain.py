@@ -78,7 +78,7 @@ def test_the_launcher_is_told_how_long_to_wait_and_on_a_laptop_it_does_not(tmp_p
 
 
 def test_a_pod_is_unready_within_thirty_seconds_of_its_engines_stall() -> None:
-    from guided_sidecar.health.heartbeats import FRESH_NS
+    from guided_sidecar.health.engine_state import FRESH_NS
 
     readiness = pod()["initContainers"][-1]["readinessProbe"]
     asked_s = readiness["failureThreshold"] * max(readiness["periodSeconds"], readiness["timeoutSeconds"])

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from guided_operator.reconcile.conditions.inputs import Situation
 from guided_operator.reconcile.conditions.progress_deadline import OVERDUE, Progress
+from guided_operator.reconcile.conditions.situation import Situation
 from support.observed import applied, model, pod, reason, revision_of, seen, situation
 
 DEADLINE_S = 600.0

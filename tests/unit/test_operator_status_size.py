@@ -13,7 +13,7 @@ from guided_contract.status import PodStatus
 from guided_operator.api.crd import schema_of
 from guided_operator.api.status import MAX_BYTES, Condition, GuidedModelStatus
 from guided_operator.kube.pod_view import ContainerView, PodView
-from guided_operator.reconcile.conditions.inputs import Situation
+from guided_operator.reconcile.conditions.situation import Situation
 from guided_operator.reconcile.report import make_status, to_object
 from guided_operator.watch.sidecar_status import Page
 from support.observed import applied, model, pod, revision_of, seen, situation

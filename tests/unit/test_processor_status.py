@@ -11,7 +11,7 @@ from guided_contract.status import PodStatus, ProcessorStatus
 from guided_contract.wire import Hello
 from guided_operator.reconcile.report import make_status
 from guided_operator.watch.sidecar_status import Page
-from guided_sidecar.health.heartbeats import EngineState
+from guided_sidecar.health.engine_state import EngineState
 from guided_sidecar.health.probe import ProbeStatus
 from guided_sidecar.health.readiness import Reading, judge
 from guided_sidecar.health.status_page import page

@@ -9,7 +9,7 @@ from guided_contract.backends import BACKENDS
 from guided_contract.errors import ErrorCode, GuidedError
 from guided_grammar.registry import library
 from guided_sidecar.grammar import trust
-from guided_sidecar.grammar.compile import blame, heard, reading, routing
+from guided_sidecar.grammar.compile import heard, reading, refusals, routing
 from guided_sidecar.grammar.compile.reading import Grammar
 from guided_sidecar.grammar.schema import limits
 from guided_sidecar.grammar.schema.origins import Form
@@ -171,7 +171,7 @@ BRANCHES = [{"type": "object", "properties": {name: True}, "required": [name]} f
 )
 def test_too_many_alternatives_are_told_by_their_keyword(schema: Any, path: str) -> None:
     grammar = reading.read("json", schema)
-    told = blame.proven(grammar, ErrorCode.GRAMMAR_UNSUPPORTED, heard.MANY, None)
+    told = refusals.proven(grammar, ErrorCode.GRAMMAR_UNSUPPORTED, heard.MANY, None)
     assert told.path == path
     assert told.message == f"{path}: {heard.MANY}"
 

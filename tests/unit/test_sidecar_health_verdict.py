@@ -14,8 +14,8 @@ from guided_contract.heartbeat import Beat, Heartbeats, core_slot
 from guided_contract.status import Failure
 from guided_contract.wire import Hello, Patch
 from guided_sidecar.grammar.pool.workers import WorkersState
-from guided_sidecar.health import heartbeats
-from guided_sidecar.health.heartbeats import EngineState
+from guided_sidecar.health import engine_state
+from guided_sidecar.health.engine_state import EngineState
 from guided_sidecar.health.probe import ProbeStatus
 from guided_sidecar.health.readiness import Reading, Verdict, judge
 from guided_sidecar.health.status_page import page
@@ -192,21 +192,21 @@ RANK = Beat(2, 99 * S, 0, 99 * S, 0)
     ],
 )
 def test_heartbeats_tell_what_stands_still(core: Beat, rank: Beat, stall: str) -> None:
-    state = heartbeats.judge(core, [rank], 100 * S)
+    state = engine_state.judge(core, [rank], 100 * S)
     assert state.running
     assert (stall in state.stall) if stall else state.stall == ""
 
 
 def test_heartbeats_are_read_anew_from_a_replaced_file(tmp_path: Path) -> None:
     path = tmp_path / "heartbeats"
-    assert heartbeats.read(path, workers=1, engines=1, now_ns=S) == EngineState(running=False)
+    assert engine_state.read(path, workers=1, engines=1, now_ns=S) == EngineState(running=False)
     path.write_bytes(b"short")
-    assert heartbeats.read(path, workers=1, engines=1, now_ns=S) == EngineState(running=False)
+    assert engine_state.read(path, workers=1, engines=1, now_ns=S) == EngineState(running=False)
     for steps in (7, 8):
         beats = Heartbeats.create(path)
-        assert not heartbeats.read(path, workers=1, engines=1, now_ns=S).running
+        assert not engine_state.read(path, workers=1, engines=1, now_ns=S).running
         beats.write(0, Beat(1, S, steps, S, 0))
-        assert heartbeats.read(path, workers=1, engines=1, now_ns=S) == EngineState(
+        assert engine_state.read(path, workers=1, engines=1, now_ns=S) == EngineState(
             running=True, steps=steps, drafts=(0, 0)
         )
         beats.close()
@@ -260,13 +260,13 @@ def test_each_engine_core_of_a_pod_has_its_own_slots(tmp_path: Path) -> None:
     path = tmp_path / "heartbeats"
     beats = Heartbeats.create(path)
     beats.write(0, Beat(1, 99 * S, 5, 99 * S, 1, drafts=3))
-    assert not heartbeats.read(path, workers=2, engines=2, now_ns=100 * S).running
+    assert not engine_state.read(path, workers=2, engines=2, now_ns=100 * S).running
     beats.write(core_slot(1, 2), Beat(2, 99 * S, 0, 99 * S, 1))
-    read = heartbeats.read(path, workers=2, engines=2, now_ns=100 * S)
+    read = engine_state.read(path, workers=2, engines=2, now_ns=100 * S)
     assert read == EngineState(running=True, steps=5, drafts=(3, 3)), "what has made no step asks for nothing"
     beats.write(core_slot(1, 2), Beat(2, 99 * S, 7, 99 * S, 1, drafts=1))
-    read = heartbeats.read(path, workers=2, engines=2, now_ns=100 * S)
+    read = engine_state.read(path, workers=2, engines=2, now_ns=100 * S)
     assert read == EngineState(running=True, steps=12, drafts=(1, 3))
     beats.write(core_slot(1, 2) + 2, Beat(3, 70 * S, 7, 70 * S, 0))
-    assert "rank 1 has not responded" in heartbeats.read(path, workers=2, engines=2, now_ns=100 * S).stall
+    assert "rank 1 has not responded" in engine_state.read(path, workers=2, engines=2, now_ns=100 * S).stall
     beats.close()

@@ -11,8 +11,8 @@ from guided_contract.heartbeat import Beat, Heartbeats, now_ns
 from guided_contract.wire import Hello
 from guided_engine.launcher.drain import wait_gone
 from guided_engine.launcher.probes import Probes
-from guided_sidecar.health import heartbeats
-from guided_sidecar.health.heartbeats import EngineState
+from guided_sidecar.health import engine_state
+from guided_sidecar.health.engine_state import EngineState
 from guided_sidecar.health.probe import ProbeStatus
 from guided_sidecar.health.readiness import Reading, judge
 from guided_sidecar.health.status_page import page
@@ -76,14 +76,14 @@ def test_first_node_counts_ranks_of_other_engine_starts_on_other_nodes() -> None
 
 def test_node_without_a_core_runs_when_all_of_its_ranks_beat(tmp_path: Path) -> None:
     path = tmp_path / "heartbeats"
-    assert not heartbeats.read_workers(path, range(1, 3), now_ns()).running
+    assert not engine_state.read_workers(path, range(1, 3), now_ns()).running
     beats = Heartbeats.create(path)
     now = now_ns()
     beats.write(1 + 1, Beat(7, now, 0, now, 0))
-    assert not heartbeats.read_workers(path, range(1, 3), now).running
+    assert not engine_state.read_workers(path, range(1, 3), now).running
     beats.write(1 + 2, Beat(8, now, 0, now, 0))
-    assert heartbeats.read_workers(path, range(1, 3), now) == EngineState(running=True)
-    later = heartbeats.read_workers(path, range(1, 3), now + heartbeats.FRESH_NS + 1_000_000_000)
+    assert engine_state.read_workers(path, range(1, 3), now) == EngineState(running=True)
+    later = engine_state.read_workers(path, range(1, 3), now + engine_state.FRESH_NS + 1_000_000_000)
     assert later.stall.startswith("rank 1 has not responded")
     beats.close()
 

@@ -16,9 +16,9 @@ from aiohttp.test_utils import unused_port
 from guided_contract import tasks
 from guided_contract.config import PodConfig, PortsConfig
 from guided_contract.heartbeat import Heartbeats
-from guided_engine.heartbeats import Pulse
 from guided_engine.launcher.probes import Probes
 from guided_engine.launcher.stall import StallWatch
+from guided_engine.pulse import Pulse
 from support.waiting import until
 
 

@@ -20,7 +20,7 @@ from guided_contract.records import (
     ProcessorTime,
     ProcessorTimes,
 )
-from guided_sidecar.health.heartbeats import EngineState
+from guided_sidecar.health.engine_state import EngineState
 from guided_sidecar.health.metrics import HealthCollector
 from guided_sidecar.health.probe import ProbeStatus
 from guided_sidecar.health.readiness import Reading, Verdict

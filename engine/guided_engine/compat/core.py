@@ -12,8 +12,8 @@ from guided_contract.names import TICKET_ARG
 from guided_engine import ledger
 from guided_engine.compat import core_drafts
 from guided_engine.compat.runner import ENDS_ATTRIBUTE, INVALID_ATTRIBUTE
-from guided_engine.heartbeats import Pulse
 from guided_engine.ledger import LedgerEntry
+from guided_engine.pulse import Pulse
 from guided_engine.ranks.tickets import ticket_of
 from guided_engine.service_link import ServiceLink
 

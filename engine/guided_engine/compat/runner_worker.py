@@ -22,10 +22,10 @@ from guided_engine.compat.runner_v1 import RunnerV1
 from guided_engine.compat.runner_v2 import RunnerV2
 from guided_engine.compat.runner_vocabulary import EngineVocabulary
 from guided_engine.cpus import Cpus
-from guided_engine.heartbeats import Pulse
 from guided_engine.processors import registry
 from guided_engine.processors.interface import Context
 from guided_engine.processors.registry import Registry
+from guided_engine.pulse import Pulse
 from guided_engine.ranks.arrivals import RankTraits
 from guided_engine.ranks.bitmasks import BitmaskBuffer
 from guided_engine.ranks.loaded_grammars import LoadedGrammars

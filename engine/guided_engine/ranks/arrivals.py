@@ -16,8 +16,8 @@ from guided_engine.ranks.mask_wait import Waits
 from guided_engine.ranks.processor_times import StepTimes
 from guided_engine.ranks.reasoning import Reasoner, Reasoning
 from guided_engine.ranks.sequence import GuidedSequence
-from guided_engine.ranks.slowness import Stopwatch
 from guided_engine.ranks.step import Arrival
+from guided_engine.ranks.stopwatch import Stopwatch
 from guided_engine.ranks.tally import Tally
 
 _log = logging.getLogger("guided_engine")

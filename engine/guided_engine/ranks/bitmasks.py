@@ -12,7 +12,7 @@ import torch
 
 from guided_contract.wire import Backend
 from guided_engine.ranks.mask_wait import DeviceWaits, Waits
-from guided_engine.ranks.slowness import LIMIT_NS, MORE_NS
+from guided_engine.ranks.stopwatch import LIMIT_NS, MORE_NS
 from guided_grammar.backend import Backend as GrammarBackend
 from guided_grammar.guided_rows import GuidedRows
 from guided_grammar.masks import FULL_MASK, Bitmask, words

@@ -22,8 +22,8 @@ from guided_engine.ranks.mask_rows import Part, invalid_drafts, masks_of, part_o
 from guided_engine.ranks.processor_times import StepTimes
 from guided_engine.ranks.row_edits import StepEdits, step_edits
 from guided_engine.ranks.sequence import GuidedSequence
-from guided_engine.ranks.slowness import Stopwatch
 from guided_engine.ranks.step import Arrival, Masks, Plan, ReadFaults, ReadSampled
+from guided_engine.ranks.stopwatch import Stopwatch
 
 _log = logging.getLogger("guided_engine")
 

@@ -15,8 +15,8 @@ from guided_engine.processors.registry import ProcessorError
 from guided_engine.processors.sequence import Prepared, SequenceProcessors
 from guided_engine.ranks.agreement import Progress
 from guided_engine.ranks.reasoning import AT_ONCE, Opening, Reasoning
-from guided_engine.ranks.slowness import Stopwatch
 from guided_engine.ranks.step import known_drafts
+from guided_engine.ranks.stopwatch import Stopwatch
 from guided_engine.ranks.tally import Tally
 from guided_grammar.matching import Matcher, SpentError
 

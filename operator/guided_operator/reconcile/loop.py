@@ -20,8 +20,8 @@ from guided_operator.kube.key import Key, backoff_s
 from guided_operator.policy.installation_limits import Limits
 from guided_operator.reconcile import tally
 from guided_operator.reconcile.apply import Applier, Fault
-from guided_operator.reconcile.conditions.inputs import Situation
 from guided_operator.reconcile.conditions.progress_deadline import Progress
+from guided_operator.reconcile.conditions.situation import Situation
 from guided_operator.reconcile.event_recorder import Warn
 from guided_operator.reconcile.known import REREAD_SOON_S
 from guided_operator.reconcile.observe import REREAD_S, Observer

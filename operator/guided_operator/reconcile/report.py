@@ -19,7 +19,7 @@ from guided_operator.kube.pod_view import leaders, ready_replicas
 from guided_operator.reconcile import tally
 from guided_operator.reconcile.conditions.chains import decide
 from guided_operator.reconcile.conditions.finding import Finding
-from guided_operator.reconcile.conditions.inputs import Situation
+from guided_operator.reconcile.conditions.situation import Situation
 from guided_operator.reconcile.event_recorder import Warn, record
 from guided_operator.reconcile.observe import Observed
 

@@ -9,8 +9,8 @@ from guided_contract.status import PodStatus
 from guided_operator.api.status import Grammars, Processors, Ranks, TokensNow
 from guided_operator.builders.workload import progress_deadline_s
 from guided_operator.kube.pod_view import PodView, ready_replicas
-from guided_operator.reconcile.conditions.inputs import Situation
 from guided_operator.reconcile.conditions.pod_trouble import trouble
+from guided_operator.reconcile.conditions.situation import Situation
 from guided_operator.telemetry.metrics import Replicas
 
 _GRAMMARS: Final = ("Ready", "Stale", "Pending", "Failed")  # the worst last

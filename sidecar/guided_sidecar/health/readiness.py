@@ -11,7 +11,7 @@ from guided_contract import fingerprint
 from guided_contract.config import PodConfig
 from guided_contract.status import DraftsStatus, Failure, NotReadyReason
 from guided_contract.wire import Role
-from guided_sidecar.health.heartbeats import EngineState
+from guided_sidecar.health.engine_state import EngineState
 from guided_sidecar.health.probe import ProbeStatus
 from guided_sidecar.socket.snapshot import ServiceSnapshot
 

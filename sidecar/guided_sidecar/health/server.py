@@ -9,7 +9,7 @@ from aiohttp import web
 from guided_contract import status
 from guided_contract.heartbeat import now_ns
 from guided_contract.tasks import Living
-from guided_sidecar.health import heartbeats
+from guided_sidecar.health import engine_state
 from guided_sidecar.health.metrics import HealthCollector
 from guided_sidecar.health.probe import GuidedProbe
 from guided_sidecar.health.readiness import Reading, judge
@@ -75,11 +75,11 @@ class HealthServer:
         )
         self.verdict = judge(self._reading)
 
-    def _engine(self) -> heartbeats.EngineState:
+    def _engine(self) -> engine_state.EngineState:
         config, now = self._config, now_ns()
         if self._node:
-            return heartbeats.read_workers(config.heartbeats_file, config.workers_of(self._node), now)
-        return heartbeats.read(
+            return engine_state.read_workers(config.heartbeats_file, config.workers_of(self._node), now)
+        return engine_state.read(
             config.heartbeats_file, workers=config.workers, engines=config.data_parallel, now_ns=now
         )
 

@@ -12,9 +12,9 @@ from guided_operator.kube import kinds
 from guided_operator.kube.kinds import Kind
 from guided_operator.reconcile.conditions.finding import Finding
 from guided_operator.reconcile.conditions.guided_decoding import guided_decoding, held_back, reported
-from guided_operator.reconcile.conditions.inputs import Situation
 from guided_operator.reconcile.conditions.pod_trouble import refusal, waiting
 from guided_operator.reconcile.conditions.progress_deadline import OVERDUE
+from guided_operator.reconcile.conditions.situation import Situation
 
 # What a rollout costs where maxUnavailable is all of the replicas, as it is by default with one.
 _INTERRUPTION: Final = (

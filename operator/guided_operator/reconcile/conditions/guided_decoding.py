@@ -6,7 +6,7 @@ from typing import Final
 from guided_contract.status import NotReadyReason, PodStatus
 from guided_operator.kube.pod_view import PodView
 from guided_operator.reconcile.conditions.finding import Finding
-from guided_operator.reconcile.conditions.inputs import Situation
+from guided_operator.reconcile.conditions.situation import Situation
 
 # What every pod says as it starts, or what nobody knows: another pod's fault is told first.
 _OF_STARTS: Final = frozenset(

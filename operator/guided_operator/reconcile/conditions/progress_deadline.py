@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 from guided_operator.builders.workload import progress_deadline_s
 from guided_operator.kube import kinds
 from guided_operator.kube.key import Key
-from guided_operator.reconcile.conditions.inputs import Situation
+from guided_operator.reconcile.conditions.situation import Situation
 
 OVERDUE: Final = "ProgressDeadlineExceeded"
 

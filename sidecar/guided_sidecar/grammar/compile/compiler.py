@@ -17,7 +17,6 @@ from guided_grammar.backend import BackendError
 from guided_grammar.backend import Compiled as CompiledGrammar
 from guided_sidecar.grammar.compile import (
     allowance,
-    blame,
     heard,
     library_texts,
     proof,
@@ -26,6 +25,7 @@ from guided_sidecar.grammar.compile import (
     vocabulary,
 )
 from guided_sidecar.grammar.compile.reading import Grammar
+from guided_sidecar.grammar.compile.refusals import Refusals, proven
 from guided_sidecar.grammar.schema import limits
 from guided_sidecar.grammar.worker_messages import Compiled, Done, Job, Proof
 
@@ -93,7 +93,7 @@ class Compiler:
         while True:
             try:
                 grammar = reading.read(job.kind, left.written, left.taken)
-                refusals = blame.Refusals(job, grammar, self._backends)
+                refusals = Refusals(job, grammar, self._backends)
                 for backend in routing.order(job, grammar):
                     with refusals.noted(backend):
                         text, positions = library_texts.of(job, grammar, backend)
@@ -127,7 +127,7 @@ class Compiler:
         code = "" if fault is None else fault.code.value
         self.proofs.append(Proof(compiled.backend, start_ns, time.time_ns(), code, texts))
         if fault is not None:
-            raise blame.proven(grammar, fault.code, fault.message, fault.path)
+            raise proven(grammar, fault.code, fault.message, fault.path)
         return msgspec.structs.replace(done, proof_ns=time.perf_counter_ns() - began_ns)
 
     def _usable(self) -> Iterator[GrammarBackend]:

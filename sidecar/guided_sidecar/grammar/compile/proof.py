@@ -5,7 +5,7 @@ repeated, and what a walk of a JSON schema ends with is valid under the schema a
 walk takes the shortest way to the end, the second a random one, both with a bound of CPU time.
 
 So a walk may not come to a slow place. The rest is the rank's: a sequence that takes it twice as long as the
-proof allows ends (guided_engine.ranks.slowness).
+proof allows ends (guided_engine.ranks.stopwatch).
 """
 
 import random

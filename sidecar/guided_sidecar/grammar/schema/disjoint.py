@@ -63,7 +63,7 @@ def text(value: Any) -> str:
     return json.dumps(value)
 
 
-class Judge:
+class Disjointness:
     """Compares the parts of one schema as written."""
 
     def __init__(self, reader: Any) -> None:

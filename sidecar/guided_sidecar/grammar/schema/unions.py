@@ -4,7 +4,7 @@ import itertools
 from typing import Any, Final
 
 from guided_grammar.json_schema.subschemas import JsonPath
-from guided_sidecar.grammar.schema.disjoint import Judge, types
+from guided_sidecar.grammar.schema.disjoint import Disjointness, types
 from guided_sidecar.grammar.schema.faults import unsupported
 from guided_sidecar.grammar.schema.origins import Said
 
@@ -15,7 +15,7 @@ def choose(writer: Any, said: Said, written: dict[str, Any], path: JsonPath) -> 
     """Write oneOf as anyOf, or refuse the first branch that another one may overlap."""
     at, branches = JsonPath(path, "oneOf"), said["oneOf"]
     found = [writer.write(branch, JsonPath(at, index)) for index, branch in enumerate(branches)]
-    judge, among = Judge(writer), types(said)
+    judge, among = Disjointness(writer), types(said)
     without: list[set[str]] = [set() for _ in branches]  # names that a branch goes without, to be apart
     if not judge.are_told_apart(branches):
         if len(branches) > _MOST_COMPARED:
