@@ -3,7 +3,8 @@ SHELL := /bin/bash
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
 
-VENV := .venv
+# VLLM=0.33.0: with that vLLM, in an environment of its own (requirements/vllm-*.txt).
+VENV := .venv$(if $(VLLM),-$(VLLM))
 PY := $(VENV)/bin/python
 export PYTHONPATH := $(CURDIR)/tools
 # Images of Python forbid byte code: each process of vLLM would compile its 2,000 modules anew.
@@ -18,7 +19,7 @@ help:  ## list the targets
 setup: $(SETUP)  ## install everything that development needs into .venv
 
 $(VENV)/.%: requirements/%.txt pyproject.toml
-	@tools/setup $*
+	@tools/setup $* $(VLLM)
 
 .PHONY: lock
 lock:  ## pin all dependencies anew (requirements/*.txt)
@@ -93,6 +94,10 @@ test-judges: $(SETUP)  ## who judges from outside what stays true while code goe
 .PHONY: promises
 promises:  ## what users can rely on, and the test of each (WORD=rollback)
 	@python3 tools/devtools/promises.py
+
+.PHONY: seams
+seams:  ## what another vLLM changed of what the plugin relies on, by its wheel's Python alone (VLLM=0.34.0; SIGN=1 once it is read)
+	@python3 -m devtools.seams $(VLLM) $(if $(SIGN),--sign)
 
 .PHONY: test-gpu
 test-gpu: $(SETUP)  ## what only a GPU shows: pinned copies, streams, CUDA graphs (skips where there is none)

@@ -34,7 +34,7 @@ THINKING = (
     "{% if add_generation_prompt %}<think>\n"
     "{% if enable_thinking is false %}\n</think>\n\n{% endif %}{% endif %}"
 )
-_LIBRARIES = ("torch", "transformers", "tokenizers")
+_LIBRARIES = ("torch", "tokenizers")  # not transformers: environments of several vLLM share the models
 
 
 @dataclass(frozen=True, slots=True)
