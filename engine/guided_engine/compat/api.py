@@ -13,6 +13,7 @@ from guided_engine.admission import headers
 from guided_engine.admission.constraints import asks_for_grammar
 from guided_engine.admission.exchange import current
 from guided_engine.admission.gate import Admitted, Gate, process_gate
+from guided_engine.compat import minor
 from guided_engine.compat.api_ends import ADMITTED, end, error_of
 from guided_engine.ledger import LedgerEntry
 
@@ -31,7 +32,8 @@ def _apply_admission(_config: PodConfig) -> None:
     AsyncLLM.add_request = _admitting(AsyncLLM.add_request)
     # An answer is read as the ranks constrained it.
     chat, parser = ChatCompletionRequest, DelegatingParser
-    chat.resolve_reasoning_ended = _hiding(chat.resolve_reasoning_ended)
+    if minor.here().resolves_reasoning:
+        chat.resolve_reasoning_ended = _hiding(chat.resolve_reasoning_ended)
     parser.set_prompt_token_ids = _remembering(parser.set_prompt_token_ids)
     parser.extract_reasoning = _reading(parser.extract_reasoning)
 

@@ -10,7 +10,7 @@ from guided_contract.errors import ErrorCode
 from guided_contract.heartbeat import core_slot
 from guided_contract.names import TICKET_ARG
 from guided_engine import ledger
-from guided_engine.compat import core_drafts
+from guided_engine.compat import core_drafts, minor
 from guided_engine.compat.runner import ENDS_ATTRIBUTE, INVALID_ATTRIBUTE
 from guided_engine.ledger import LedgerEntry
 from guided_engine.pulse import Pulse
@@ -81,6 +81,8 @@ def end_sequences(_config: PodConfig) -> None:
         for output in (one for of_client in outputs.values() for one in of_client.outputs if codes):
             if output.finish_reason is not None and output.request_id in codes:
                 output.stop_reason = codes[output.request_id]
+                if minor.here().has_request_errors:
+                    output.error = None  # vLLM's own, without our code, would win
         return outputs
 
     Scheduler.update_from_output = update_from_output
@@ -92,7 +94,10 @@ def _mark(scheduler: Any, request_id: str, code: str, output: Any) -> None:
     if request is None or request.is_finished():
         return
     request.stop_reason = code
-    scheduler.grammar_compile_error_reqs.add(request_id)
+    if minor.here().has_request_errors:
+        scheduler.grammar_compile_error_reqs[request_id] = None
+    else:
+        scheduler.grammar_compile_error_reqs.add(request_id)
     index = output.req_id_to_index.get(request_id)
     if index is not None and output.sampled_token_ids:
         output.sampled_token_ids[index] = []
@@ -142,7 +147,7 @@ def _count_steps(scheduler: Any, pulse: Pulse) -> None:
 
     def update_from_output(scheduler_output: Any, model_runner_output: Any) -> Any:
         if scheduler_output.total_num_scheduled_tokens:
-            pulse.step(scheduler_output.num_spec_tokens_to_schedule)
+            pulse.step(core_drafts.drafts_of(scheduler_output))
         return original(scheduler_output, model_runner_output)
 
     scheduler.update_from_output = update_from_output

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from guided_contract.config import PodConfig
 from guided_contract.records import MOST_WORD, DraftTokens
+from guided_engine.compat import minor
 from guided_engine.speculation.controller import Controller, Step
 from guided_engine.telemetry import Telemetry
 
@@ -30,6 +31,14 @@ def choose_drafts(scheduler: Any, config: PodConfig, engine: int) -> None:
         _log.warning("guidedmodel: numTokens Auto does nothing: %s", error)
         _tell_none(telemetry.send, engine, f"numTokens Auto does nothing: {error}")
         telemetry.close()
+
+
+def drafts_of(scheduler_output: Any) -> int:
+    """Return how many draft tokens for each sequence a step proposes."""
+    if minor.here().skips_drafts and scheduler_output.skip_drafts:
+        return 0
+    drafts: int = scheduler_output.num_spec_tokens_to_schedule
+    return drafts
 
 
 class DraftsByLoad:
@@ -105,7 +114,7 @@ class DraftsByLoad:
         if not output.total_num_scheduled_tokens:
             self._is_busy = False  # requests wait for something else than a step
             return
-        self._proposed.append(output.num_spec_tokens_to_schedule)
+        self._proposed.append(drafts_of(output))
         # Steps between belong to other batches, which may have another number.
         is_steady = len(self._proposed) == self._proposed.maxlen and self._proposed[0] == self._proposed[-1]
         self._flying[id(output)] = output, began_s, self._proposed[-1] if is_steady else None

@@ -2,7 +2,9 @@
 
 from typing import Any, Final
 
-from guided_engine.ledger import LedgerEntry
+from guided_contract.config import PodConfig
+from guided_engine.compat import minor
+from guided_engine.ledger import LedgerEntry, PatchSkippedError
 
 
 def follow_steps(runner: Any) -> None:
@@ -13,7 +15,7 @@ def follow_steps(runner: Any) -> None:
     next step's first, for any token that is accepted, so no step misses a pass that was left out.
     """
     speculator = getattr(runner, "speculator", None)
-    if speculator is None:
+    if speculator is None or not minor.here().has_scheduled_passes:
         return
     from vllm.v1.worker.gpu.spec_decode.standalone_ar.speculator import (  # noqa: PLC0415 - V2's alone
         StandaloneARSpeculator,
@@ -38,6 +40,12 @@ def follow_steps(runner: Any) -> None:
     speculator.propose = proposed
 
 
+def _told_by_the_scheduler(_config: PodConfig) -> None:
+    """Skip the entry where a draft model is not told the number; else the rank makes the change."""
+    if not minor.here().has_scheduled_passes:
+        raise PatchSkippedError("this vLLM tells a draft model of Model Runner V2 no number of draft tokens")
+
+
 ENTRIES: Final = (
     LedgerEntry(
         name="draft-model-passes",
@@ -45,6 +53,7 @@ ENTRIES: Final = (
         "draft tokens, or for none, and their proposals are dropped: disableAbove and numTokens Auto save "
         "nothing of them",
         goes_when="StandaloneARSpeculator.propose reads num_speculative_tokens, as EAGLE's does",
+        apply=_told_by_the_scheduler,
         ranks_only=False,
     ),
 )

@@ -51,8 +51,11 @@ class EditsV2(LogitsProcessor):  # type: ignore[misc]  # vLLM is untyped here
             self._compile(runner.vocab_size)
 
     def add_request(self, req_idx: int, sampling_params: Any) -> bool:  # noqa: ARG002 - the interface's
-        """Return whether this request has processors: a batch in which none has is left alone."""
-        return self._guide.has_processors(self._states.index_to_req_id[req_idx])
+        """Return whether this request has processors: a batch in which none has is left alone.
+
+        A warm-up adds requests that are none.
+        """
+        return self._guide.has_processors(self._states.index_to_req_id.get(req_idx, ""))
 
     def stage(self, edits: StepEdits | None, drafts: Mapping[str, Sequence[int]]) -> None:
         """Send a step's edits to the device; `drafts` are those of each request that has some."""

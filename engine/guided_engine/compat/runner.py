@@ -10,11 +10,14 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from guided_contract.errors import ErrorCode
 from guided_contract.names import GRAMMAR_ARG
 from guided_contract.wire import Failed
+from guided_engine.compat import minor
 from guided_engine.ledger import LedgerEntry
-from guided_engine.ranks.step import Arrival, Plan, ReadFaults, RowFault
+from guided_engine.ranks.step import Arrival, Masks, Plan, ReadFaults, RowFault
 from guided_engine.ranks.tickets import ticket_of
 
 if TYPE_CHECKING:
+    from vllm.v1.core.sched.output import GrammarOutput
+
     # Loads both grammar libraries; the ledger imports this module in every process of vLLM.
     from guided_engine.compat.runner_v1 import RunnerV1
     from guided_engine.compat.runner_v2 import RunnerV2
@@ -168,6 +171,16 @@ class GuidedRunner:
             _log.exception("guidedmodel: guided decoding failed on this rank; its sequences are ended")
             self._guide.fail_all()
             return self._safely(call, otherwise) if again else otherwise
+
+
+def grammar_output(masks: Masks | None) -> "GrammarOutput | None":
+    """Return a step's masks in vLLM's form."""
+    from vllm.v1.core.sched.output import GrammarOutput  # noqa: PLC0415 - only ranks need it
+
+    if masks is None:
+        return None
+    told = (masks.acceptable,) if minor.here().has_acceptable_drafts else ()
+    return GrammarOutput(masks.request_ids, masks.bitmask, *told)
 
 
 def add_ends(output: Any, codes: Mapping[str, ErrorCode]) -> None:

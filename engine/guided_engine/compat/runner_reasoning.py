@@ -7,6 +7,7 @@ from vllm.parser.engine.adapters import ParserEngineReasoningAdapter
 from vllm.reasoning import ReasoningParserManager
 from vllm.tokenizers import cached_tokenizer_from_config
 
+from guided_engine.compat import minor
 from guided_engine.ranks.reasoning import Boundary, Reasoner
 
 
@@ -36,7 +37,7 @@ def reasoner_factory(vllm_config: Any) -> Callable[[dict[str, Any]], Reasoner] |
 
 
 class EngineReasoner:
-    """A request's parser, read as StructuredOutputManager._get_constraint_bounds does (0.32.0).
+    """A request's parser, read as StructuredOutputManager._get_constraint_bounds does since 0.32.
 
     But for one that answers None, as vLLM's for granite: a grammar would wait for it for ever.
     """
@@ -50,12 +51,10 @@ class EngineReasoner:
 
     def boundary(self, before: list[int], tokens: Sequence[int]) -> Boundary:
         """Return where reasoning ends in `tokens`; see ranks.reasoning.Reasoner."""
-        parser = self._parser
-        if isinstance(parser, ParserEngineReasoningAdapter) and parser.reasoning_end_token_ids:
-            end = parser.find_reasoning_end(tokens)
-            if end is not None:
-                first = end.offset if end.implicit else end.offset + 1
-                return Boundary(first, end.offset + 1)
+        end = self._found(tokens)
+        if end is not None:
+            offset, is_content = end
+            return Boundary(offset if is_content else offset + 1, offset + 1)
         first = self._shortest_end(before, list(tokens))
         return Boundary(first, first)
 
@@ -71,11 +70,20 @@ class EngineReasoner:
 
     def implicit_ends(self) -> Sequence[int]:
         """Return the tokens that end reasoning as content; see ranks.reasoning.Reasoner."""
+        known = getattr(self._parser, "reasoning_end_token_ids", ())
+        return [token for token in known if (end := self._found([token])) is not None and end[1]]
+
+    def _found(self, tokens: Sequence[int]) -> tuple[int, bool] | None:
+        """Return where reasoning ends in `tokens`, and whether with content; None: the parser cannot tell."""
         parser = self._parser
-        if not isinstance(parser, ParserEngineReasoningAdapter):
-            return ()
-        ends = ((token, parser.find_reasoning_end([token])) for token in parser.reasoning_end_token_ids)
-        return [token for token, end in ends if end is not None and end.implicit]
+        if not isinstance(parser, ParserEngineReasoningAdapter) or not parser.reasoning_end_token_ids:
+            return None
+        if minor.here().has_implicit_ends:
+            end = parser.find_reasoning_end(tokens)
+            return end.offset, end.implicit
+        offset: int = parser.find_reasoning_end_offset(tokens)
+        mark = parser._parser_engine._reasoning_end_token_id  # noqa: SLF001 - as later minors tell it
+        return offset, offset < len(tokens) and tokens[offset] != mark
 
     def _shortest_end(self, before: list[int], tokens: list[int]) -> int:
         """Return how many tokens it takes to end reasoning, one more than there are if they do not."""

@@ -13,7 +13,7 @@ from vllm.v1.core.sched.output import GrammarOutput
 from vllm.v1.outputs import AsyncModelRunnerOutput
 from vllm.v1.structured_output.utils import apply_grammar_bitmask
 
-from guided_engine.compat.runner import add_faults, tell_faults
+from guided_engine.compat.runner import add_faults, grammar_output, tell_faults
 from guided_engine.processors import dense
 from guided_engine.processors.edits import apply
 from guided_engine.ranks.rank_guide import RankGuide
@@ -50,7 +50,7 @@ class RunnerV1:
         Returns the runner's output, and what reads which rows of sequences their processors spoiled.
         """
         faults: dict[str, RowFault] = {}
-        grammar = None if masks is None else GrammarOutput(masks.request_ids, masks.bitmask, masks.acceptable)
+        grammar = grammar_output(masks)
         if edits is None:
             return original(grammar), dict
         try:

@@ -4,9 +4,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
-from vllm.v1.core.sched.output import GrammarOutput
 
-from guided_engine.compat.runner import tell_faults
+from guided_engine.compat.runner import grammar_output, tell_faults
 from guided_engine.ranks.rank_guide import RankGuide
 from guided_engine.ranks.row_edits import StepEdits
 from guided_engine.ranks.step import Masks, ReadFaults, ReadSampled
@@ -43,7 +42,7 @@ class RunnerV2:
     ) -> tuple[Any, ReadFaults]:
         """Have the runner mask and sample; what its sampler calls has the edits by then."""
         if self._edits is None:
-            return original(_grammar_output(masks)), dict
+            return original(grammar_output(masks)), dict
         try:
             self._edits.stage(edits, self._guide.scheduled_drafts)
         except Exception:  # noqa: BLE001 - no rank may leave the others' step
@@ -51,7 +50,7 @@ class RunnerV2:
             if edits is not None:
                 self._guide.give_up(edits)
         try:
-            output = original(_grammar_output(masks))
+            output = original(grammar_output(masks))
         finally:
             faults = self._edits.taken()
         if edits is not None:
@@ -65,10 +64,6 @@ class RunnerV2:
             masked = torch.cuda.Event()
             masked.record()
             self._guide.handed_over(masked.synchronize)
-
-
-def _grammar_output(masks: Masks | None) -> GrammarOutput | None:
-    return None if masks is None else GrammarOutput(masks.request_ids, masks.bitmask, masks.acceptable)
 
 
 def _read(output: Any) -> Iterator[tuple[str, Sequence[int]]]:

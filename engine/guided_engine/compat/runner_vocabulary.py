@@ -7,6 +7,7 @@ from vllm.tokenizers import cached_tokenizer_from_config
 from vllm.v1.structured_output import backend_guidance, backend_xgrammar
 
 from guided_contract.wire import Backend
+from guided_engine.compat import minor
 from guided_grammar.registry import library
 from guided_grammar.xgrammar import special
 
@@ -34,6 +35,8 @@ class EngineVocabulary:
             return backend_guidance.GuidanceBackend(self._config, **told).ll_tokenizer
         if name == "xgrammar":
             made = backend_xgrammar.XgrammarBackend(self._config, **told)
+            is_split = minor.here().has_full_vocabulary_compiler
+            compiler = made.full_vocab_compiler if is_split else made.compiler
             # Only a compiled grammar gives the TokenizerInfo away that the backend has made.
-            return special.marked(made.compiler.compile_regex("a").tokenizer_info, tokenizer)
+            return special.marked(compiler.compile_regex("a").tokenizer_info, tokenizer)
         return library(name).read(tokenizer, vocab_size)

@@ -15,7 +15,7 @@ from guided_contract.config import PodConfig
 from guided_contract.heartbeat import core_slot
 from guided_contract.wire import Backend, Hello, Load, Loaded, ServiceMessage, Unload
 from guided_engine import last_words, ledger, versions
-from guided_engine.compat import combination_check, cpu, draft_model
+from guided_engine.compat import combination_check, cpu, draft_model, minor
 from guided_engine.compat.runner import GuidedRunner
 from guided_engine.compat.runner_reasoning import import_plugin, reasoner_factory
 from guided_engine.compat.runner_v1 import RunnerV1
@@ -133,7 +133,8 @@ def _join(worker: Any, config: PodConfig) -> GuidedRunner | None:
 def _guide(worker: Any, config: PodConfig, loaded_grammars: LoadedGrammars, backends: Backends) -> RankGuide:
     vllm_config = worker.vllm_config
     vocab_size = vllm_config.model_config.get_vocab_size()
-    rows = vllm_config.scheduler_config.max_num_seqs * (1 + vllm_config.num_speculative_tokens)
+    rows_each = 1 + vllm_config.num_speculative_tokens
+    rows = vllm_config.scheduler_config.max_num_seqs * rows_each
     is_async = vllm_config.scheduler_config.async_scheduling
     rank = number(worker, config, samples=True)
     context = Context(vocab_size=vocab_size)
@@ -146,6 +147,7 @@ def _guide(worker: Any, config: PodConfig, loaded_grammars: LoadedGrammars, back
             is_async,
             reasoner_factory(vllm_config),
             config.guided_decoding.compare_every if config.tensor_parallel > 1 else None,
+            rows_each if minor.here().has_fixed_mask_rows else 0,
         ),
         loaded_grammars,
         Registry(config.logits_processors, context),

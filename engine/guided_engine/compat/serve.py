@@ -5,19 +5,20 @@ api_server module starts one server whatever it is told.
 """
 
 import sys
+from importlib import import_module
+
+from guided_engine.compat import minor
 
 
 def main() -> None:
     """Serve until vLLM ends."""
     from vllm import envs  # noqa: PLC0415 - the module must import without vLLM
     from vllm.entrypoints.cli.serve import ServeSubcommand  # noqa: PLC0415 - as above
-    from vllm.entrypoints.launchers.cli_args import make_arg_parser  # noqa: PLC0415 - as above
-    from vllm.entrypoints.serve.utils.api_utils import cli_env_setup  # noqa: PLC0415 - as above
     from vllm.logger import configure_logging_from_args  # noqa: PLC0415 - as above
     from vllm.utils.argparse_utils import FlexibleArgumentParser  # noqa: PLC0415 - as above
 
-    cli_env_setup()
-    args = make_arg_parser(FlexibleArgumentParser()).parse_args()
+    import_module(minor.here().environment_module).cli_env_setup()
+    args = import_module(minor.here().arguments_module).make_arg_parser(FlexibleArgumentParser()).parse_args()
     if envs.VLLM_USE_RUST_FRONTEND or args.grpc:
         sys.exit("guidedmodel: neither the Rust front end nor gRPC passes admission; neither is served")
     configure_logging_from_args(args)

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from guided_contract.config import PodConfig
 from guided_contract.errors import ErrorCode, GuidedError
+from guided_engine.compat import minor
 from guided_engine.ledger import LedgerEntry
 from guided_grammar.json_schema import subschemas
 
@@ -23,11 +24,21 @@ _NO_PARAMETERS: Final = {"type": "object", "properties": {}}
 def _apply(_config: PodConfig) -> None:
     from vllm.parser.abstract_parser import DelegatingParser  # noqa: PLC0415 - see compat/__init__.py
     from vllm.parser.engine import parser_engine  # noqa: PLC0415 - as above
-    from vllm.tool_parsers import structural_tag_registry, utils  # noqa: PLC0415 - as above
+    from vllm.tool_parsers import (  # noqa: PLC0415 - as above
+        abstract_tool_parser,
+        structural_tag_registry,
+        utils,
+    )
 
     resolve = structural_tag_registry.resolve_tool_strictness
     structural_tag_registry.resolve_tool_strictness = _resolving(resolve)
-    utils._params_or_empty_object = _arguments  # noqa: SLF001 - of parsers without structural tags
+    if minor.here().has_default_arguments:
+        utils._params_or_empty_object = _arguments  # noqa: SLF001 - of parsers without structural tags
+    else:
+        of_each = utils._get_tool_schema_from_name_and_params  # noqa: SLF001 - as above
+        utils._get_tool_schema_from_name_and_params = lambda name, params: of_each(name, _arguments(params))  # noqa: SLF001 - as above
+        of_one = abstract_tool_parser.get_json_schema_from_tools
+        abstract_tool_parser.get_json_schema_from_tools = _holding(of_one)
     parser_engine.find_tool_properties = _finding(parser_engine.find_tool_properties)
     apply = DelegatingParser._apply_structural_tag  # noqa: SLF001 - it has no other name
     DelegatingParser._apply_structural_tag = _applying(apply)  # noqa: SLF001 - as above
@@ -53,13 +64,24 @@ def _applying(apply: Callable[..., Any]) -> Callable[..., Any]:
     def applying(self: Any, request: Any) -> Any:
         level = self.tool_strict_level
         if may_answer_instead(request):
-            self.tool_strict_level = max(level, ToolStrictLevel.FUNCTION)
+            # None, since vLLM 0.33: nobody set one. A parser's own is FUNCTION at most.
+            self.tool_strict_level = max(level or ToolStrictLevel.AUTO, ToolStrictLevel.FUNCTION)
         try:
             return apply(self, request)
         finally:
             self.tool_strict_level = level
 
     return applying
+
+
+def _holding(get_schema: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(get_schema)
+    def holding(tool_choice: Any, tools: Any) -> Any:
+        """Return the schema of the one tool that is named as that of an object, before vLLM 0.32."""
+        schema = get_schema(tool_choice, tools)
+        return schema if isinstance(tool_choice, str | None) else _arguments(schema)
+
+    return holding
 
 
 def _resolving(resolve: Callable[..., Any]) -> Callable[..., Any]:

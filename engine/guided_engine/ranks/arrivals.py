@@ -28,7 +28,8 @@ class RankTraits:
     """What does not change while the engine runs.
 
     `reasoner` makes a sequence's reasoner from its request's arguments; None where grammars hold at once.
-    `compare_every` None: no other rank to agree with.
+    `compare_every` None: no other rank to agree with. `mask_rows` is how many rows of a bitmask each sequence
+    has, used or not; 0: as many as it uses.
     """
 
     rank: int
@@ -36,6 +37,7 @@ class RankTraits:
     is_async: bool
     reasoner: Callable[[dict[str, Any]], Reasoner] | None = None
     compare_every: int | None = None
+    mask_rows: int = 0
 
 
 @dataclass(frozen=True, slots=True)

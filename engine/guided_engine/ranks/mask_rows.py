@@ -74,10 +74,13 @@ def part_of(sequence: GuidedSequence, row: int, scheduled: int) -> Part | None:
     return Part(sequence, row, rows, most, free=rows, opening=free)
 
 
-def masks_of(parts: Sequence[Part], bitmasks: BitmaskBuffer) -> Masks:
-    """Fill and return the masks of a step; a sequence that fails, or has no next token, is marked to end."""
+def masks_of(parts: Sequence[Part], bitmasks: BitmaskBuffer, rows: int) -> Masks:
+    """Fill and return the masks of a step; a sequence that fails, or has no next token, is marked to end.
+
+    `rows` of the bitmask are handed over, of which those of no part are not set.
+    """
     batch = [part.guided for part in parts if part.guided is not None]
-    bitmask, duration_ns = bitmasks.fill(batch, parts[-1].row + parts[-1].rows)
+    bitmask, duration_ns = bitmasks.fill(batch, rows)
     dead = {id(guided) for guided in settle_dead_ends(batch, bitmask)}
     acceptable = [part.acceptable for part in parts]
     for part, allowed in zip(parts, acceptable, strict=True):

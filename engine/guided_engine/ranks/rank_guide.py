@@ -155,8 +155,8 @@ class RankGuide:
             part = part_of(sequence, row, scheduled)
             if part is not None:
                 parts.append(part)
-                row += 1 + scheduled
-        masks = masks_of(parts, self._bitmasks) if parts else None
+                row += self._traits.mask_rows or part.rows
+        masks = masks_of(parts, self._bitmasks, row) if parts else None
         self.invalid_drafts = invalid_drafts(self._sampling, self._drafts, parts)
         self._masked = {}
         if self._agreement is not None and masks is not None:

@@ -75,7 +75,8 @@ class Masks:
     """What a step's logits are masked with.
 
     `bitmask` is [rows, ceil(vocabulary / 32)] int32: for each request in `request_ids` one row per scheduled
-    draft and one more. `acceptable[i]` is how many leading drafts of `request_ids[i]` were constrained.
+    draft and one more, and what RankTraits.mask_rows has beyond. `acceptable[i]` is how many leading drafts
+    of `request_ids[i]` were constrained.
     """
 
     request_ids: list[str]
