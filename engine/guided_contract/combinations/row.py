@@ -7,6 +7,8 @@ from typing import Any, Final, Literal, get_args
 
 import msgspec
 
+from guided_contract.compatibility import SUPPORTED_VLLM, minor_of
+
 Method = Literal["", "NGram", "DraftModel", "Eagle3", "MTP", "DSpark", "DFlash"]
 Refusal = Literal["operator refuses", "plugin refuses"]
 Fallback = Literal["falls back", "falls back to sync", "falls back to few drafts"]
@@ -34,6 +36,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     A method of "" is no speculation, a scheduling of "" whichever vLLM takes.
     """
 
+    minor: str = ""  # of vLLM
     method: Method | None = ""
     device: Literal["", "CUDA", "CPU", "Other"] = ""
     runner: Literal["", "V1", "V2"] = ""
@@ -97,6 +100,7 @@ _FALSE: Final[Mapping[str, str]] = {
 _VALUES: Final[Mapping[str, tuple[str, tuple[Any, ...]]]] = {
     **{words: (fact, (True,)) for words, fact in _TRUE.items()},
     **{words: (fact, (False,)) for words, fact in _FALSE.items()},
+    **{f"vLLM {minor}": ("minor", (minor,)) for minor in map(minor_of, SUPPORTED_VLLM)},
     **{method: ("method", (method,)) for method in METHODS},
     "no speculation": ("method", ("",)),
     "speculation": ("method", ("NGram", *_DRAFTS)),

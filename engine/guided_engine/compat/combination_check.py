@@ -7,7 +7,9 @@ from vllm.platforms import current_platform
 
 from guided_contract.combinations.row import METHODS, NGRAM_ON_CPU, Facts
 from guided_contract.combinations.table import that_hold
+from guided_contract.compatibility import minor_of
 from guided_engine.processors.interface import DenseFactory, ProcessorFactory
+from guided_engine.versions import installed_vllm
 
 _METHODS: Final[dict[str, Any]] = {NGRAM_ON_CPU: "NGram", **{name: word for word, name in METHODS.items()}}
 
@@ -42,6 +44,7 @@ def facts_of(vllm_config: Any, factories: Collection[type[ProcessorFactory[Any]]
         }
     return Facts(
         **asked,
+        minor=minor_of(installed_vllm() or ""),
         device="CPU" if current_platform.is_cpu() else "CUDA" if current_platform.is_cuda() else "Other",
         runner="V2" if vllm_config.use_v2_model_runner else "V1",
         dense=any(issubclass(factory, DenseFactory) for factory in factories),

@@ -9,7 +9,8 @@ import msgspec
 
 from guided_contract.combinations.row import REFUSALS, Facts
 from guided_contract.combinations.table import ROWS, that_hold
-from guided_operator.api.words import option
+from guided_contract.compatibility import minor_of
+from guided_operator.api.words import option, switch
 
 if TYPE_CHECKING:
     from guided_operator.api.engine import Engine
@@ -19,7 +20,7 @@ RUNNER: Final = "VLLM_USE_V2_MODEL_RUNNER"
 _SEQUENCES: Final = "--max-num-seqs"
 # Sequences and tokens of a step that vLLM takes for granted, by the GPU; and what has it take others.
 _ON_GPUS: Final = ((1024, 16384), (1024, 8192), (256, 2048))
-_OTHER_DEFAULTS: Final = {"--performance-mode", "--no-enable-chunked-prefill"}
+_OTHER_DEFAULTS: Final = {"--performance-mode", "--no-enable-chunked-prefill", "--disable-chunked-prefill"}
 # What vLLM takes where --max-num-seqs is not given, at least: on a CPU with one rank.
 _LEAST_MAX_NUM_SEQS: Final = 128
 _SCHEDULING: Final[Mapping[str, Any]] = {"Auto": "", "On": "Async", "Off": "Sync"}
@@ -31,6 +32,7 @@ def facts_of(spec: "GuidedModelSpec") -> Facts:
     dbo = switches["enable-dbo"] or _microbatches(spec.engine)
     sequences = _number(spec.engine, _SEQUENCES)
     return Facts(
+        minor=minor_of(spec.engine.vllm_version or ""),
         method=asked.method if asked else "",
         device=_device(spec.engine),
         runner=_runner(spec.engine, dbo=dbo),
@@ -96,9 +98,9 @@ def _switches(engine: "Engine") -> dict[str, bool]:
     known = ("enable-dbo", "enable-batch-sharded-sampling", "enforce-eager", "kv-sharing-fast-prefill")
     found = dict.fromkeys(known, False)
     for word in engine.args:
-        name = option(word).removeprefix("--")
-        if name.removeprefix("no-") in found:
-            found[name.removeprefix("no-")] = not name.startswith("no-")
+        name = option(word)
+        if (on := switch(name).removeprefix("--")) in found:
+            found[on] = name == switch(name)
     return found
 
 

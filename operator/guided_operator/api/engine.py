@@ -1,5 +1,6 @@
 """The vLLM server, and what its ranks run on: `spec.engine`."""
 
+import re
 from typing import Annotated, Final, Literal
 
 from pydantic import Field
@@ -40,6 +41,10 @@ class EnvVar(ApiModel):
     """Value of the variable. Set exactly one of value and valueFrom. Default: none."""
     value_from: EnvSource | None = None
     """Source of the value, for tokens and other secrets. Default: none."""
+
+
+# vLLM's own images, and copies that keep the name, have the version as tag; other tags say nothing.
+_VERSIONED_VLLM: Final = re.compile(r"(?:^|/)vllm[^/:@]*:v?([0-9]+\.[0-9]+\.[0-9]+(?:\.?(?:rc|post)[0-9]+)?)")
 
 
 class Accelerator(ApiModel):
@@ -97,3 +102,14 @@ class Engine(ApiModel):
     An option that another field sets, or that would break the pod's isolation, is refused. Default: none."""
     env: Annotated[ByName[EnvVar], Field(max_length=64)] = Field(default=[])
     """Environment variables of the engine container. They override the operator's defaults. Default: none."""
+
+    @property
+    def tagged_version(self) -> str | None:
+        """Return the version of vLLM that the image's tag tells, if it does."""
+        found = _VERSIONED_VLLM.search(self.image)
+        return found[1] if found else None
+
+    @property
+    def vllm_version(self) -> str | None:
+        """Return the version of vLLM in the image, as far as the spec says it."""
+        return self.version or self.tagged_version

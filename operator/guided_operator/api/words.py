@@ -35,3 +35,11 @@ def option(word: str) -> str:
     if not word.startswith("-") or is_number(word):
         return ""
     return word.split("=", 1)[0].replace("_", "-")
+
+
+def switch(name: str) -> str:
+    """Return the form of an option that turns it on, of a form that turns it off; else the option itself.
+
+    vLLM has --no-enable-X for --enable-X, and since 0.33 --disable-X as well.
+    """
+    return name.replace("--no-", "--", 1).replace("--disable-", "--enable-", 1)

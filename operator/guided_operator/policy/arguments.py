@@ -12,7 +12,7 @@ from typing import Final
 
 from guided_operator.api import GuidedModel, Problem
 from guided_operator.api.engine import EnvVar
-from guided_operator.api.words import is_number, option
+from guided_operator.api.words import is_number, option, switch
 from guided_operator.policy import reserved_options, reserved_variables
 
 _FULL: Final = re.compile(r"--[a-zA-Z0-9][a-zA-Z0-9_-]*(\.[^=]*)?(=.*)?")
@@ -43,7 +43,7 @@ class ArgumentLimits:
     def check(self, gm: GuidedModel) -> Iterator[Problem]:
         """Yield what this installation does not take of the engine's arguments and variables."""
         for index, word in enumerate(gm.spec.engine.args):
-            name = option(word).split(".", 1)[0].replace("--no-", "--")
+            name = option(word).split(".", 1)[0]
             if name and not self._takes(name):
                 spoken = word.split("=", 1)[0]
                 yield Problem(f"spec.engine.args[{index}]", f"{spoken} {self._told}")
@@ -52,10 +52,11 @@ class ArgumentLimits:
                 yield Problem(f"spec.engine.env[{index}].name", f"{variable.name} {self._told}")
 
     def _takes(self, name: str) -> bool:
-        begins_denied = name.startswith("--") and any(each.startswith(name) for each in self.deny)
-        if begins_denied or is_among(name, self.deny):
+        name, deny, allow = switch(name), tuple(map(switch, self.deny)), tuple(map(switch, self.allow))
+        begins_denied = name.startswith("--") and any(each.startswith(name) for each in deny)
+        if begins_denied or is_among(name, deny):
             return False
-        return not self.allow or is_among(name, self.allow)
+        return not allow or is_among(name, allow)
 
     @property
     def _told(self) -> str:

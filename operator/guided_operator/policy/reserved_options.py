@@ -7,7 +7,7 @@ option: what begins a name here is refused as the name is.
 
 from typing import Final
 
-from guided_operator.api.words import option
+from guided_operator.api.words import option, switch
 
 
 def _names(text: str) -> frozenset[str]:
@@ -50,7 +50,7 @@ FORBIDDEN: Final = {
     """),
     "it names files or servers. Remove it": _names("""
         allowed-local-media-path mm-encoder-fp8-scale-path mm-encoder-fp8-scale-save-margin
-        mm-encoder-fp8-scale-save-path profiler-config tool-server
+        mm-encoder-fp8-scale-save-path profiler-config tool-server watchdog-config
     """),
     "it replaces weights while they are served. Remove it, and change spec.model instead": _names(
         "weight-transfer-config"
@@ -89,7 +89,7 @@ def refusal(word: str) -> str:
     given = option(word)
     if not given.startswith("--") or given in EXCEPTED:
         return ""
-    base = given.split(".", 1)[0].replace("--no-", "--")
+    base = switch(given.split(".", 1)[0])
     whole = REFUSED.get(base.removeprefix("--"))
     meant = (told for name, told in REFUSED.items() if f"--{name}".startswith(base))
     told = whole or next(meant, "")

@@ -30,8 +30,6 @@ _ELSEWHERE: Final = (
 # Labels and annotations that decide what a pod may do, and which pods are this model's.
 _RESERVED: Final = ("guidedmodel.io", "kubernetes.io", "k8s.io")
 _HARMLESS: Final = "cluster-autoscaler.kubernetes.io"
-# vLLM's own images, and copies that keep the name, have the version as tag; other tags say nothing.
-_VERSIONED_VLLM: Final = re.compile(r"(?:^|/)vllm[^/:@]*:v?([0-9]+\.[0-9]+\.[0-9]+(?:\.?(?:rc|post)[0-9]+)?)")
 
 
 def check(gm: GuidedModel) -> list[Problem]:
@@ -46,11 +44,10 @@ def check_spec(gm: GuidedModel) -> list[Problem]:
 
 def _vllm_unsupported(gm: GuidedModel) -> Iterator[Problem]:
     """Find a vLLM that the plugin would leave untouched; with placement Scheduler that is what is wanted."""
-    found, told = _VERSIONED_VLLM.search(gm.spec.engine.image), gm.spec.engine.version
-    tagged = found[1] if found else None
+    told, tagged = gm.spec.engine.version, gm.spec.engine.tagged_version
     if told and tagged and told != tagged:
         yield Problem("spec.engine.version", f"must match the tag of engine.image, {tagged}, or be removed")
-    version = told or tagged
+    version = gm.spec.engine.vllm_version
     if version is None or gm.spec.guided_decoding.placement == "Scheduler":
         return
     if reason := unsupported_vllm(version):

@@ -8,6 +8,7 @@ import msgspec
 
 from guided_contract import names
 from guided_contract.combinations.row import Facts
+from guided_contract.compatibility import minor_of
 from guided_contract.status import PodStatus
 from guided_operator.api.combinations import facts_of
 from guided_operator.api.rollout import Rollout, unavailable
@@ -93,8 +94,14 @@ class Situation:
         if self.plan.model is None:
             return None
         facts = facts_of(self.plan.model.spec)
-        told = {page.versions.get("modelRunner") for _, page in self.pages} & {"V1", "V2"}
-        return msgspec.structs.replace(facts, runner=told.pop()) if len(told) == 1 else facts
+        told = [page.versions for _, page in self.pages]
+        runners = {each.get("modelRunner") for each in told} & {"V1", "V2"}
+        minors = {minor_of(each.get("vllm", "")) for each in told}
+        return msgspec.structs.replace(
+            facts,
+            runner=runners.pop() if len(runners) == 1 else facts.runner,
+            minor=minors.pop() if len(minors) == 1 else facts.minor,
+        )
 
     @cached_property
     def ready(self) -> int:
