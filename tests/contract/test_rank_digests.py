@@ -21,15 +21,10 @@ def said(rank: Rank) -> list[Digest]:
     return [one for record in rank.records if isinstance(record, Digests) for one in record.digests]
 
 
-def run(rank: Rank, tokens: Sequence[int], *, drafts: Sequence[int] = (), pattern: str = "[a-c]*") -> None:
-    rank.step([arrival("r", rank.load(pattern))])
-    for position, token in enumerate(tokens):
-        rank.sampled(r=[token])
-        rank.step(
-            computed={"r": 3 + position},
-            scheduled={"r": 1 + len(drafts)},
-            drafts={"r": drafts} if drafts else {},
-        )
+def run(rank: Rank, tokens: Sequence[int], *, drafts: Sequence[int] = ()) -> None:
+    rank.step([arrival("r", rank.load("[a-c]*"))])
+    for token in tokens:
+        rank.next(r=[token], drafts={"r": drafts} if drafts else {})
     rank.sampled(r=[A])
 
 
@@ -80,9 +75,8 @@ def test_preemption_repeats_none() -> None:
         run(rank, [A, B, C])
         ticket = rank.load("[a-c]*")
         rank.step([arrival("r", ticket, known_tokens=[1, 2, 3, A])])  # two tokens were dropped
-        for position, token in enumerate([B, B, B, B]):
-            rank.sampled(r=[token])
-            rank.step(computed={"r": 4 + position}, scheduled={"r": 1})
+        for token in [B] * 4:
+            rank.next(r=[token])
     assert said(one) == said(other)
     assert [sent.position for sent in said(one)] == [0, 1, 2, 3, 4]
 
