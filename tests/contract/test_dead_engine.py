@@ -3,6 +3,7 @@
 import asyncio
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -18,32 +19,34 @@ from support.engine import pod_config
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # vLLM's own imports warn
 
 
-def exchange() -> HttpExchange:
-    return HttpExchange(headers.begin([], 1), "/v1/completions")
+def waiting(name: str = "a") -> tuple[HttpExchange, Any]:
+    """Return a request that waits, and what vLLM knows of it."""
+    from vllm.sampling_params import RequestOutputKind
+    from vllm.v1.engine.output_processor import RequestOutputCollector
+
+    queue = RequestOutputCollector(RequestOutputKind.DELTA, name)
+    exchange = HttpExchange(headers.begin([], 1), "/v1/completions")
+    api._hold(queue, Admitted(exchange))
+    return exchange, SimpleNamespace(queue=queue)
 
 
-def told(exchange: HttpExchange) -> tuple[str, int, float | None]:
+def assert_told_to_come_again(exchange: HttpExchange) -> None:
     assert exchange.failure is not None
     error = exchange.failure
-    return error.code.value, error.code.http_status, error.retry_after_s
+    assert (error.code.value, error.code.http_status, error.retry_after_s) == ("engine_dead", 503, 1.0)
 
 
 async def test_whoever_waits_is_told_to_come_again() -> None:
-    from vllm.sampling_params import RequestOutputKind
     from vllm.v1.engine.exceptions import EngineDeadError
-    from vllm.v1.engine.output_processor import OutputProcessor, RequestOutputCollector
+    from vllm.v1.engine.output_processor import OutputProcessor
 
-    states = {
-        name: SimpleNamespace(queue=RequestOutputCollector(RequestOutputKind.DELTA, name)) for name in "ab"
-    }
-    waits = exchange()
-    api._hold(states["a"].queue, Admitted(waits))
-    api_ends._dying(OutputProcessor.propagate_error)(
-        SimpleNamespace(request_states=states), EngineDeadError()
-    )
-    assert told(waits) == ("engine_dead", 503, 1.0)
-    for state in states.values():  # vLLM's own way of ending what waits, and itself, stays
-        with pytest.raises(EngineDeadError):
+    requests = {name: waiting(name) for name in "ab"}
+    states = {name: state for name, (_, state) in requests.items()}
+    tell = api_ends._dying(OutputProcessor.propagate_error)
+    tell(SimpleNamespace(request_states=states), EngineDeadError())
+    for exchange, state in requests.values():
+        assert_told_to_come_again(exchange)
+        with pytest.raises(EngineDeadError):  # vLLM's own way of ending what waits, and itself, stays
             await state.queue.get()
 
 
@@ -62,30 +65,28 @@ async def test_whoever_comes_meanwhile_is_told_to_come_again(monkeypatch: pytest
     client = GrammarClient(pod.service_socket, lambda: wire.Hello(role="api", pid=1, boot=""))
     gate = Gate(pod, client, Telemetry(pod.telemetry_socket))
     monkeypatch.setattr(api, "process_gate", lambda: gate)
-    comes = exchange()
+    comes = HttpExchange(headers.begin([], 1), "/v1/completions")
     current.set(comes)
     try:
         with pytest.raises(EngineDeadError):
             await Engine().add_request("1", "x", SamplingParams())
     finally:
         current.set(None)
-    assert told(comes) == ("engine_dead", 503, 1.0)
+    assert_told_to_come_again(comes)
 
 
 async def test_whoever_waits_while_the_server_leaves_is_told_to_come_again() -> None:
     """vLLM ends its engine, and reads from it no more, before it waits for its connections."""
-    from vllm.sampling_params import RequestOutputKind
     from vllm.v1.engine.async_llm import AsyncLLM
     from vllm.v1.engine.exceptions import EngineDeadError
-    from vllm.v1.engine.output_processor import OutputProcessor, RequestOutputCollector
+    from vllm.v1.engine.output_processor import OutputProcessor
 
-    state = SimpleNamespace(queue=RequestOutputCollector(RequestOutputKind.DELTA, "a"))
-    api._hold(state.queue, Admitted(waits := exchange()))
-    told_of = api_ends._dying(OutputProcessor.propagate_error)
+    exchange, state = waiting()
+    tell = api_ends._dying(OutputProcessor.propagate_error)
     outputs = SimpleNamespace(request_states={"a": state})
-    outputs.propagate_error = lambda error: told_of(outputs, error)
+    outputs.propagate_error = lambda error: tell(outputs, error)
     llm = SimpleNamespace(output_handler=asyncio.create_task(asyncio.sleep(60)), output_processor=outputs)
     await asyncio.to_thread(api_ends._leaving(AsyncLLM.shutdown), llm)
     with pytest.raises(EngineDeadError):
         await asyncio.wait_for(state.queue.get(), 10)
-    assert told(waits) == ("engine_dead", 503, 1.0)
+    assert_told_to_come_again(exchange)

@@ -144,51 +144,44 @@ class Played:
         )
         self.dynamic_sd_lookup = [0, *([MOST] * 62), 1, 0]
         self.now_s = 0.0
-        self._batches = itertools.cycle(range(len(batches)))
-        self._names = [[f"{stage}-{number}" for number in range(size)] for stage, size in enumerate(batches)]
+        self._stages = itertools.cycle(range(len(batches)))
+        self._batches = [
+            [f"{stage}-{number}" for number in range(size)] for stage, size in enumerate(batches)
+        ]
         self._drafts = [0] * len(batches)
         self._flying: deque[Any] = deque()
 
     def step(self, *, is_empty: bool) -> None:
         """Schedule one, and take the tokens of the oldest once more are in flight than there are stages."""
         self._flying.append(self.schedule(is_empty=is_empty))
-        if len(self._flying) <= 1 + len(self._names):
-            return
-        output = self._flying.popleft()
-        names = list(output.num_scheduled_tokens)
-        if names:
-            self.now_s += 0.1 * sum(output.num_scheduled_tokens.values()) / len(names)
-        places = {name: place for place, name in enumerate(names)}
-        self.update_from_output(
-            output, SimpleNamespace(sampled_token_ids=[[1] for _ in names], req_id_to_index=places)
-        )
+        if len(self._flying) > 1 + len(self._batches):
+            output = self._flying.popleft()
+            names = list(output.num_scheduled_tokens)
+            self.now_s += 0.1 * max(output.num_scheduled_tokens.values(), default=0)
+            places = {name: place for place, name in enumerate(names)}
+            sampled = SimpleNamespace(sampled_token_ids=[[1] for _ in names], req_id_to_index=places)
+            self.update_from_output(output, sampled)
 
     def schedule(self, *, is_empty: bool) -> Any:
         """Return the next batch's step, or one of nothing."""
-        if is_empty:
-            return SimpleNamespace(
-                total_num_scheduled_tokens=0,
-                num_scheduled_tokens={},
-                scheduled_spec_decode_tokens={},
-                num_spec_tokens_to_schedule=0,
-            )
-        stage = next(self._batches)
-        names, drafts = self._names[stage], self._drafts[stage]
-        self._drafts[stage] = self.dynamic_sd_lookup[len(names)]
+        stage = next(self._stages) if not is_empty else 0
+        names, drafts = ([], 0) if is_empty else (self._batches[stage], self._drafts[stage])
+        if not is_empty:
+            self._drafts[stage] = self.dynamic_sd_lookup[len(names)]
         return SimpleNamespace(
             total_num_scheduled_tokens=len(names) * (1 + drafts),
             num_scheduled_tokens=dict.fromkeys(names, 1 + drafts),
             scheduled_spec_decode_tokens=dict.fromkeys(names, [-1] * drafts) if drafts else {},
-            num_spec_tokens_to_schedule=self._drafts[stage],
+            num_spec_tokens_to_schedule=0 if is_empty else self._drafts[stage],
         )
 
-    def update_from_output(self, _output: Any, _sampled: Any) -> dict[int, Any]:
+    def update_from_output(self, *_: Any) -> dict[int, Any]:
         """Return nothing for anybody."""
         return {}
 
     def get_num_unfinished_requests(self) -> int:
-        """Return how many there are, for ever."""
-        return sum(map(len, self._names))
+        """Return that there are some, for ever."""
+        return 1
 
 
 @pytest.mark.parametrize(
@@ -201,17 +194,13 @@ class Played:
 def test_where_there_is_nothing_to_choose_vllm_is_left_alone(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, speculative: dict[str, Any], why: str
 ) -> None:
-    left_alone(Running(is_async=False, **speculative).scheduler, tmp_path)
-    assert why in caplog.text
-
-
-def left_alone(scheduler: Any, folder: Path) -> None:
-    """Have its drafts chosen, and see that nothing came of it."""
+    scheduler = Running(is_async=False, **speculative).scheduler
     own, schedule = scheduler.dynamic_sd_lookup, scheduler.schedule
-    pod = msgspec.structs.replace(pod_config(folder, model="/nowhere"), drafts_by_load=True)
+    pod = msgspec.structs.replace(pod_config(tmp_path, model="/nowhere"), drafts_by_load=True)
     choose_drafts(scheduler, pod, 0)
     assert scheduler.dynamic_sd_lookup is own
     assert scheduler.schedule == schedule
+    assert why in caplog.text
 
 
 @pytest.mark.parametrize(("most", "largest"), [(1, 2), (3, 3), (3, 128)])

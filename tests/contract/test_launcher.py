@@ -204,25 +204,6 @@ def test_who_answers_nobody_is_not_waited_for(launch: Launch, options: list[str]
     assert not any(map(is_alive, pids))
 
 
-def test_stalled_core_is_not_live(launch: Launch) -> None:
-    launched = launch(probes=ProbesConfig(stall_timeout_s=4))
-    pids = launched.said["pids"]
-    beats = Heartbeats(launched.pod.heartbeats_file, writable=True)
-    try:
-        # Idle with old steps, then busy with steps: both are fine.
-        beats.write(0, Beat(pids[1], now_ns(), 5, 1, 0))
-        beats.write(1, Beat(pids[2], now_ns(), 5, 1, 0))
-        wait_until(lambda: launched.probe("/livez")[0] == 200)
-        beats.write(0, Beat(pids[1], now_ns(), 6, 1, 2))
-        assert launched.probe("/livez")[0] == 200
-        wait_until(lambda: launched.probe("/livez")[0] == 503)
-        assert "has 2 unfinished requests and has completed no step" in launched.probe("/livez")[1]
-        beats.write(0, Beat(pids[1], now_ns(), 7, now_ns(), 2))
-        wait_until(lambda: launched.probe("/livez")[0] == 200)
-    finally:
-        beats.close()
-
-
 def test_hanging_api_server_is_not_live(launch: Launch) -> None:
     launched = launch(probes=ProbesConfig(stall_timeout_s=3))
     wait_until(lambda: launched.probe("/startupz")[0] == 200)

@@ -1,4 +1,4 @@
-"""A step's edits beside plain numpy: Model Runner V1's, and V2's by Triton's interpreter; and for GPUs."""
+"""A step's edits in Model Runner V2 beside plain numpy, by Triton's interpreter; and for GPUs."""
 
 import os
 import subprocess

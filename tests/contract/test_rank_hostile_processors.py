@@ -1,6 +1,7 @@
 """Logits processors that do what none should: their request ends alone, and the batch is as without them."""
 
 from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -13,14 +14,13 @@ from guided_engine.processors import dense
 from guided_engine.processors.edits import MOST_IDS, Edits
 from guided_engine.processors.interface import (
     Context,
-    DenseFactory,
     Params,
     ProcessorFactory,
     SequenceInfo,
     SequenceProcessor,
 )
 from guided_engine.processors.registry import Registry
-from support.odd_processors import Waves
+from support.odd_processors import Same, Waves
 from support.rank import A, Rank, arrival
 
 FAILED = "sequence_processor_failed"
@@ -74,15 +74,11 @@ class Hostile(ProcessorFactory[HostileParams]):
         return Returns(WAYS[sequence.params.way])
 
 
-class Returns(SequenceProcessor):
-    def __init__(self, made: Callable[[int], Any]) -> None:
-        self._made = made
-
-    def accept(self, tokens: Sequence[int]) -> None:
-        pass
+class Returns(Same):
+    """Each row as a function makes it, of how many there are."""
 
     def prepare(self, ahead: Sequence[int]) -> Any:
-        return self._made(1 + len(ahead))
+        return self._row(1 + len(ahead))
 
     def release(self) -> None:
         raise PanicError
@@ -95,7 +91,7 @@ class Plain(ProcessorFactory[Params]):
     closed: ClassVar[list[Any]] = []
 
     def create(self, _sequence: SequenceInfo[Params]) -> SequenceProcessor:
-        self.alive.append(PlainState())
+        self.alive.append(PlainState(Edits.add([9], 1.0)))
         return self.alive[-1]
 
     def close(self) -> None:
@@ -103,13 +99,7 @@ class Plain(ProcessorFactory[Params]):
         raise PanicError
 
 
-class PlainState(SequenceProcessor):
-    def accept(self, tokens: Sequence[int]) -> None:
-        pass
-
-    def prepare(self, ahead: Sequence[int]) -> list[Edits]:
-        return [Edits.add([9], 1.0)] * (1 + len(ahead))
-
+class PlainState(Same):
     def release(self) -> None:
         Plain.alive.remove(self)
 
@@ -152,13 +142,9 @@ def changes(rank: Rank) -> dict[str, Any]:
 def test_its_request_ends_alone_in_few_words(caplog: pytest.LogCaptureFixture, way: str) -> None:
     rank = Rank([config("hostile", Hostile, way=way), PLAIN], number=4)
     chosen = {"logits_processors": "plain"}
-    rank.step(
-        [
-            arrival("r", None, is_guided=False, arguments={"logits_processors": "hostile"}),
-            arrival("s", rank.load("ab"), arguments=chosen),
-            arrival("t", None, is_guided=False, arguments=chosen),
-        ]
-    )
+    hostile = arrival("r", None, is_guided=False, arguments={"logits_processors": "hostile"})
+    unguided = arrival("t", None, is_guided=False, arguments=chosen)
+    rank.step([hostile, arrival("s", rank.load("ab"), arguments=chosen), unguided])
     assert changes(rank) == {"s": ([9], [1.0], False), "t": ([9], [1.0], False)}
     assert rank.sampled(r=[7], s=[A], t=[7]) == {"r": FAILED}
     rank.step(finished="rst")
@@ -191,20 +177,6 @@ def test_each_factory_is_closed_whatever_another_raises() -> None:
     assert len(Plain.closed) == 2
 
 
-class RaisesInApply(DenseFactory[Params]):
-    """Raises once it has changed rows, or gives them another shape."""
-
-    def __init__(self, ends: Callable[[Any], Any]) -> None:
-        self._ends = ends
-
-    def create(self, _sequence: SequenceInfo[Params]) -> SequenceProcessor:
-        return PlainState()
-
-    def apply(self, logits: Any, _rows: Sequence[Any]) -> None:
-        logits.fill_(3)
-        self._ends(logits)
-
-
 @pytest.mark.parametrize(
     "ends",
     [
@@ -217,8 +189,13 @@ class RaisesInApply(DenseFactory[Params]):
 def test_an_apply_that_raises_ends_its_own_sequences_and_changes_nothing(
     ends: Callable[[Any], Any],
 ) -> None:
+    def apply(logits: Any, _rows: Sequence[Any]) -> None:
+        logits.fill_(3)
+        ends(logits)
+
+    factory: Any = SimpleNamespace(apply=apply)
     logits = torch.arange(12.0).reshape(3, 4)
-    codes = dense.tried(RaisesInApply(ends), [0, 0], logits, torch.tensor([0, 2]))
+    codes = dense.tried(factory, [0, 0], logits, torch.tensor([0, 2]))
     assert codes.tolist() == [dense.IS_WRONG] * 2
     assert torch.equal(logits, torch.arange(12.0).reshape(3, 4))
 

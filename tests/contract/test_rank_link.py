@@ -94,21 +94,6 @@ class TestLink:
                 child.kill()
                 child.wait(10)
 
-    def test_sends_what_it_is_told_in_order_also_after_an_outage(self, path: Path) -> None:
-        with self.linked(path, lambda _: None) as link:
-            link.send(Failed(request_id="early", code="c"))
-            for life in range(2):
-                with FakeService(path) as service:
-                    wait_until(lambda: service.peers("rank"))
-                    link.send(Failed(request_id=f"{life} a", code="c"))
-                    link.send(Failed(request_id=f"{life} b", code="c"))
-                    service.wait_for(Failed, lambda one: one.request_id == f"{life} b")  # noqa: B023 - as above
-                    got = [one.request_id for one in service.received(Failed)]
-                    assert got == [*(["early"] if life == 0 else []), f"{life} a", f"{life} b"]
-                link.send(Failed(request_id="lost with the connection, or sent", code="c"))
-                wait_until(lambda: not link.connection.established.is_set())
-                link._unsent.clear()
-
     def test_no_message_is_lost_when_the_service_goes_while_the_rank_loads(self, path: Path) -> None:
         loading, gone = threading.Event(), threading.Event()
 

@@ -54,38 +54,19 @@ class TargetToken(AdapterLogitsProcessor):
         return None if token is None else KeepsOne(token)
 
 
-class Counts:
-    """Keeps a state of its own: how often it was called."""
+class WithPrompt(AdapterLogitsProcessor):
+    """For each request the same function, of its arguments alone."""
 
-    def __init__(self) -> None:
-        self._calls = 0
-
-    def __call__(self, output_ids: list[int], logits: torch.Tensor) -> torch.Tensor:
-        self._calls += 1
-        logits[output_ids[-2:]] -= self._calls
-        return logits
-
-
-class Stateful(AdapterLogitsProcessor):
-    """For each request a function that counts its calls."""
+    supports_speculation = True
 
     def is_argmax_invariant(self) -> bool:
         return False
 
     def new_req_logits_processor(self, params: Any) -> Any:  # noqa: ARG002 - vLLM's
-        return Counts()
-
-
-class WithPrompt(Stateful):
-    """For each request the same function, of its arguments alone."""
-
-    supports_speculation = True
-
-    def new_req_logits_processor(self, params: Any) -> Any:  # noqa: ARG002 - vLLM's
         return like_the_prompt
 
 
-class Sharpens(Stateful):
+class Sharpens(WithPrompt):
     """Leaves the likeliest token where it is."""
 
     def is_argmax_invariant(self) -> bool:
@@ -95,7 +76,7 @@ class Sharpens(Stateful):
         return lambda _output, logits: logits * 2
 
 
-class Raises(Stateful):
+class Raises(WithPrompt):
     """Fails once a sequence has two tokens."""
 
     def new_req_logits_processor(self, params: Any) -> Any:  # noqa: ARG002 - vLLM's

@@ -1,4 +1,4 @@
-"""A step's edits as both runners apply them, on a GPU if there is one, else by Triton's interpreter.
+"""A step's edits as Model Runner V2 applies them, on a GPU if there is one, else by Triton's interpreter.
 
 `python -m` prints, for each seed, a JSON list of what differs from plain numpy, row by row, for steps that
 are drawn.
@@ -8,7 +8,7 @@ import json
 import random
 import sys
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,30 +16,19 @@ import torch
 if not torch.cuda.is_available():
     import vllm.v1.worker.cpu.shm  # noqa: F401 - a CPU's memory counts as pinned
 
-from vllm.v1.structured_output.utils import apply_grammar_bitmask
 from vllm.v1.worker.gpu import model_runner
 
 from guided_contract.errors import ErrorCode
 from guided_engine.compat import edits_kernel, edits_v2
 from guided_engine.compat.edits_v2 import EditsV2
-from guided_engine.compat.runner import ENDS_ATTRIBUTE
-from guided_engine.compat.runner_v1 import RunnerV1
 from guided_engine.processors.edits import Edits
 from guided_engine.processors.interface import Context, DenseFactory, Params, SequenceInfo, SequenceProcessor
 from guided_engine.processors.sequence import Dense, Prepared
 from guided_engine.ranks.row_edits import step_edits
-from guided_engine.ranks.step import Masks
 
 SLOTS, POSITIONS, VOCAB = 7, 4, 50
 STEPS = 30
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-
-
-class V1State(NamedTuple):
-    """What V1's execute_model leaves behind, as far as edits need it."""
-
-    logits: Any
-    scheduler_output: Any
 
 
 class Halves(DenseFactory[Params]):
@@ -161,82 +150,6 @@ def firsts(faults: set[tuple[str, int, str]]) -> dict[str, tuple[int, str]]:
     return {name: (place, worst[name, place]) for name, place in sorted(worst, reverse=True)}
 
 
-def masked(
-    rng: random.Random, counts: dict[str, int], rows: list[tuple[str, int]], before: np.ndarray
-) -> Masks | None:
-    """Return masks of some requests, in an order of their own, and write them into `before` [rows, VOCAB]."""
-    names = rng.sample(sorted(counts), rng.randint(0, len(counts)))
-    if not names:
-        return None
-    bits = []
-    for name in names:
-        for place in range(counts[name]):
-            allowed = np.zeros(64, bool)
-            allowed[rng.sample(range(VOCAB), rng.choice([1, 2, 20]))] = True
-            bits.append(np.packbits(allowed, bitorder="little").view(np.int32))
-            before[rows.index((name, place)), ~allowed[:VOCAB]] = -np.inf
-    return Masks(names, np.array(bits), [counts[name] - 1 for name in names])
-
-
-def step_v1(rng: random.Random) -> list[str]:
-    """Take one step of Model Runner V1; return what is wrong."""
-    counts = {f"request-{slot}": rng.randint(1, POSITIONS) for slot in range(SLOTS)}
-    prepared = {
-        name: Prepared([drawn(rng, range(VOCAB)) for _ in range(count)])
-        for name, count in counts.items()
-        if rng.random() < 0.7
-    }
-    rows = [(name, place) for name, count in counts.items() for place in range(count)]
-    before = np.random.default_rng(rng.randrange(10**6)).normal(size=(len(rows), VOCAB)).astype(np.float32)
-    before[:, rng.sample(range(VOCAB), 20)] = -np.inf
-    drafts = {name: [0] * (count - 1) for name, count in counts.items()}
-    logits = torch.from_numpy(before.copy())
-    if rng.random() < 0.5:  # as the model has them; what is added is added in float32
-        logits = logits.bfloat16()
-        before = logits.float().numpy()
-    state = V1State(logits, SimpleNamespace(scheduled_spec_decode_tokens=drafts))
-    runner = SimpleNamespace(input_batch=SimpleNamespace(req_ids=list(counts)), execute_model_state=state)
-    masks = masked(rng, counts, rows, before)
-
-    made = SimpleNamespace(
-        req_ids=list(counts),
-        sampled_token_ids=[[0] * rng.randint(0, count) for count in counts.values()],
-        req_id_to_index={name: index for index, name in enumerate(counts)},
-    )
-
-    def sample(grammar: Any) -> Any:
-        """Mask, as the runner does, and give that many tokens."""
-        if grammar is not None:
-            apply_grammar_bitmask(
-                state.scheduler_output, grammar, runner.input_batch, runner.execute_model_state.logits
-            )
-        return made
-
-    guide: Any = None
-    adapter = RunnerV1(runner, guide)
-    _, read_faults = adapter.sample(sample, masks, step_edits(prepared) if prepared else None)
-    wrong, faults = [], set()
-    for index, (name, place) in enumerate(rows):
-        edits = prepared[name].rows[place] if name in prepared else None
-        right, is_empty = expected(edits, before[index])
-        if is_empty:
-            faults.add((name, place, ErrorCode.SEQUENCE_PROCESSOR_NO_TOKEN))
-        if not np.array_equal(runner.execute_model_state.logits[index].float().numpy(), right):
-            wrong.append(f"V1, row {name}, {place}: {edits}")
-    told, first = read_faults(), firsts(faults)
-    if told != first:
-        wrong.append(f"V1, faults: {told}, not {first}")
-    ends = getattr(made, ENDS_ATTRIBUTE, {})
-    lengths = dict(zip(counts, map(len, made.sampled_token_ids), strict=True))
-    reached = {name: code for name, (place, code) in first.items() if place < lengths[name]}
-    read = adapter.reader(made)
-    for name in ends:
-        made.sampled_token_ids[made.req_id_to_index[name]] = []  # as compat.core drops what has ended
-    if {name: len(tokens) for name, tokens in read()} != lengths:
-        wrong.append(f"V1, tokens of {ends} are not read")
-    return wrong if ends == reached else [*wrong, f"V1, ends: {ends}, not {reached}"]
-
-
 def _worse(code: str) -> bool:
     return code == ErrorCode.SEQUENCE_PROCESSOR_FAILED
 
@@ -268,7 +181,7 @@ def differences(seed: int) -> list[str]:
     edits_v2.get_tp_group = lambda: SimpleNamespace(device_group=None)
     sharded = EditsV2(runner, guide)
     wrong += [f"sharded: {wrong}" for _ in range(STEPS) for wrong in step(rng, sharded, states, factory)]
-    return wrong + [wrong for _ in range(STEPS) for wrong in step_v1(rng)]
+    return wrong
 
 
 if __name__ == "__main__":

@@ -44,17 +44,3 @@ async def test_the_service_restarts_before_the_proof(service: FakeService, clien
     with pytest.raises(GuidedError) as raised:
         await proving
     assert (raised.value.code, raised.value.code.retryable) == (ErrorCode.GRAMMAR_SERVICE_UNAVAILABLE, True)
-
-
-async def test_who_leaves_before_the_proof_releases(service: FakeService, client: GrammarClient) -> None:
-    service.script["a"] = early
-    lease = await client.prepare(Constraint("regex", "a"), 5, None)
-    proving = asyncio.create_task(client.prove(lease, 5))
-    await asyncio.sleep(0)
-    proving.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await proving
-    lease.release()
-    released = await asyncio.to_thread(service.wait_for, wire.Release)
-    client._received(wire.Proven(id=released.id, backend="xgrammar"))  # it crossed our Release
-    assert not client._questions

@@ -122,41 +122,6 @@ def test_what_no_backend_takes_is_refused_in_words() -> None:
     assert one_line("[12:00:00] /project/x.cc:1: not\n  this") == "not this"
 
 
-class TestRegistry:
-    @pytest.fixture
-    def opened(self, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-        """Each library is the fake; the names of those that were read."""
-        read: list[str] = []
-
-        class Refusing(FakeLibrary):
-            def __init__(self, name: str) -> None:
-                self.name = name
-
-            def read(self, tokenizer: Any, vocab_size: int) -> FakeTokenizer:
-                read.append(self.name)
-                if self.name == "guidance":
-                    raise BackendError("not this tokenizer")
-                return FakeTokenizer.of(tokenizer, vocab_size - 1)
-
-        monkeypatch.setattr(registry, "library", Refusing)
-        return read
-
-    def test_a_library_is_opened_once_when_it_is_asked_for(self, opened: list[str]) -> None:
-        known = Backends(registry.Tokenizer(TOKENS, len(TOKENS)))
-        assert list(known) == ["xgrammar", "guidance"] == list(backends.NAMES.values())
-        assert not opened
-        assert known["xgrammar"] is known["xgrammar"]
-        assert opened == ["xgrammar"]
-
-    def test_one_that_does_not_take_the_tokenizer_says_so_to_all_who_ask(self, opened: list[str]) -> None:
-        known = Backends(registry.Tokenizer(TOKENS, len(TOKENS)))
-        for _ in range(2):
-            with pytest.raises(BackendError, match="not this tokenizer"):
-                known["guidance"]
-        assert known["xgrammar"].stop_tokens == {END}
-        assert opened == ["guidance", "guidance", "xgrammar"]
-
-
 class Forms:
     """A tokenizer that the fake alone takes."""
 
