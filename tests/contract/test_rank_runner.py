@@ -95,17 +95,9 @@ class Rank:
         GuidedRunner(self.runner, self.guide, adapter, lambda: self.steps.append(None), self.told.append)
         self.computed: dict[str, int] = {}
 
-    def step(
-        self,
-        scheduled: Mapping[str, int],
-        *,
-        new: Sequence[str] = (),
-        prompt: int = 1,
-        finished: Sequence[str] = (),
-        drafts: Mapping[str, list[int]] | None = None,
-    ) -> Any:
+    def step(self, scheduled: Mapping[str, int], **plan: Any) -> Any:
         """Take a step, and return what reaches the engine core."""
-        self.runner.execute_model(self.plan(scheduled, new, prompt, finished, drafts))
+        self.runner.execute_model(self.plan(scheduled, **plan))
         for request_id, count in scheduled.items():
             self.computed[request_id] = self.computed.get(request_id, 0) + count
         return self.runner.sample_tokens(None).model_runner_output
@@ -113,14 +105,14 @@ class Rank:
     def plan(
         self,
         scheduled: Mapping[str, int],
-        new: Sequence[str],
+        new: Sequence[str] = (),
         prompt: int = 1,
         finished: Sequence[str] = (),
         drafts: Mapping[str, list[int]] | None = None,
     ) -> Any:
         cached = [request_id for request_id in scheduled if request_id not in new]
         return SimpleNamespace(
-            scheduled_new_reqs=[self._new(request_id, prompt) for request_id in new],
+            scheduled_new_reqs=[self._new(request_id, [5] * prompt) for request_id in new],
             scheduled_cached_reqs=SimpleNamespace(
                 req_ids=cached,
                 num_computed_tokens=[self.computed[one] for one in cached],
@@ -132,7 +124,7 @@ class Rank:
             has_structured_output_requests=False,
         )
 
-    def _new(self, request_id: str, prompt: int) -> Any:
+    def _new(self, request_id: str, tokens: list[int]) -> Any:
         is_guided = request_id.startswith("g")
         extra = {TICKET_ARG: {"key": self.ticket.key, "backend": self.ticket.backend}}
         params = SimpleNamespace(
@@ -142,12 +134,11 @@ class Rank:
             max_tokens=16,
             temperature=1.0,
         )
-        tokens = [5] * prompt
         return SimpleNamespace(
             req_id=request_id,
             sampling_params=params,
             prompt_token_ids=tokens,
-            prompt_len=prompt,
+            prompt_len=len(tokens),
             prefill_token_ids=tokens,
             num_computed_tokens=0,
         )
@@ -256,33 +247,21 @@ class TestWorker:
     def test_only_shows_itself_under_scheduler_placement(
         self, load: Callable[[PodConfig | None], Any], tmp_path: Path
     ) -> None:
-        pod = pod_for(
-            tmp_path,
-            model="/nowhere",
-            guided_decoding=GuidedDecodingConfig(placement="Scheduler"),
-            tensor_parallel=2,
-        )
+        guided = GuidedDecodingConfig(placement="Scheduler")
+        pod = pod_for(tmp_path, model="/nowhere", guided_decoding=guided, tensor_parallel=2)
         with FakeService(pod.service_socket) as service:
             worker = load(pod)
             hello = service.wait_for(Hello)
             assert (hello.role, hello.rank, hello.samples) == ("rank", 1, True)
-            assert worker._guided is None
             assert "execute_model" not in vars(worker.model_runner)
 
     def test_ranks_that_sample_are_numbered_over_all_engines(self, tmp_path: Path) -> None:
         from guided_engine.compat.runner_worker import number
 
         pod = pod_for(tmp_path, model="/nowhere", tensor_parallel=2, pipeline_parallel=2, data_parallel=2)
-        numbers = [
-            number(
-                SimpleNamespace(rank=rank, parallel_config=SimpleNamespace(data_parallel_index=engine)),
-                pod,
-                samples=rank >= 2,
-            )
-            for engine in range(2)
-            for rank in range(4)
-        ]
-        assert numbers == [0, 1, 0, 1, 0, 1, 2, 3]
+        engines = [SimpleNamespace(data_parallel_index=engine) for engine in range(2)]
+        ranks = [SimpleNamespace(rank=rank, parallel_config=one) for one in engines for rank in range(4)]
+        assert [number(one, pod, samples=one.rank >= 2) for one in ranks] == [0, 1, 0, 1, 0, 1, 2, 3]
         assert pod.sampling_ranks == 4
 
     def test_says_hello_and_loads_what_it_is_told(

@@ -24,17 +24,17 @@ from support.engine import pod_config
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
 POD = PodConfig(name="t", model="m", tokenizer="m", served_name="m", run_dir="/nowhere")
+OPENAI, AUDIO = "vllm.entrypoints.openai", "vllm.entrypoints.speech_to_text"
+BEAMS = (
+    (f"{OPENAI}.chat_completion.protocol", "ChatCompletionRequest"),
+    (f"{OPENAI}.completion.protocol", "CompletionRequest"),
+    (f"{AUDIO}.transcription.protocol", "TranscriptionRequest"),
+    (f"{AUDIO}.translation.protocol", "TranslationRequest"),
+)
 PATCHED = (
-    ("vllm.entrypoints.openai.chat_completion.protocol", "ChatCompletionRequest", "to_beam_search_params"),
-    ("vllm.entrypoints.openai.chat_completion.protocol", "ChatCompletionRequest", "to_sampling_params"),
-    ("vllm.entrypoints.openai.completion.protocol", "CompletionRequest", "to_beam_search_params"),
-    ("vllm.entrypoints.openai.responses.protocol", "ResponsesRequest", "to_sampling_params"),
-    (
-        "vllm.entrypoints.speech_to_text.transcription.protocol",
-        "TranscriptionRequest",
-        "to_beam_search_params",
-    ),
-    ("vllm.entrypoints.speech_to_text.translation.protocol", "TranslationRequest", "to_beam_search_params"),
+    *((*one, "to_beam_search_params") for one in BEAMS),
+    (f"{OPENAI}.chat_completion.protocol", "ChatCompletionRequest", "to_sampling_params"),
+    (f"{OPENAI}.responses.protocol", "ResponsesRequest", "to_sampling_params"),
 )
 SCHEMA = {"type": "object", "properties": {"a": {"type": "boolean"}}}
 GUIDED = {"structured_outputs": {"json": SCHEMA}}
@@ -82,21 +82,28 @@ def tool(*, strict: bool | None) -> dict[str, Any]:
     return {"type": "function", "function": {"name": "f", "parameters": SCHEMA, "strict": strict}}
 
 
-@pytest.mark.parametrize("route", ["chat", "completions"])
-def test_guided_beam_search(route: str) -> None:
-    from vllm.entrypoints.openai.completion.protocol import CompletionRequest
+def responses(**fields: Any) -> Any:
+    from vllm.entrypoints.openai.responses.protocol import ResponsesRequest
 
-    def request(**fields: Any) -> Any:
-        if route == "chat":
-            return chat(use_beam_search=True, **fields)
-        return CompletionRequest.model_validate({"prompt": "x", "use_beam_search": True, **fields})
+    return ResponsesRequest.model_validate({"input": "x", **fields})
 
-    assert request().to_beam_search_params(9, {}).beam_width == 1
+
+def beams_of(made: tuple[str, str], **fields: Any) -> Any:
+    kind = getattr(importlib.import_module(made[0]), made[1])
+    known = {"file": None, "model": "tiny", "messages": [], "prompt": "x", "use_beam_search": True}
+    return kind.model_construct(**known | fields)
+
+
+@pytest.mark.parametrize("made", BEAMS[:2], ids=str)
+def test_guided_beam_search(made: tuple[str, str]) -> None:
+    from vllm.sampling_params import StructuredOutputsParams
+
+    assert beams_of(made).to_beam_search_params(9, {}).beam_width == 1
     with refused() as refusal:
-        request(**GUIDED).to_beam_search_params(9, {})
+        beams_of(made, structured_outputs=StructuredOutputsParams(json=SCHEMA)).to_beam_search_params(9, {})
     assert refusal.value.error.code == "request_not_admitted"
     with refused():
-        request(vllm_xargs=NAMED).to_beam_search_params(9, {})
+        beams_of(made, vllm_xargs=NAMED).to_beam_search_params(9, {})
 
 
 ASKED_FOR = LogitsProcessorConfig(name="asked-for", factory="a.b:C", apply_by_default=False)
@@ -104,9 +111,7 @@ BY_DEFAULT = LogitsProcessorConfig(name="default", factory="a.b:C")
 ENFORCED = LogitsProcessorConfig(name="always", factory="a.b:C", enforced=True)
 
 
-@pytest.mark.parametrize(
-    "beams", [made for made in PATCHED if made[2] == "to_beam_search_params"][:3], ids=str
-)
+@pytest.mark.parametrize("made", BEAMS[:3], ids=str)
 @pytest.mark.parametrize(
     ("processors", "choice", "told"),
     [
@@ -123,15 +128,11 @@ ENFORCED = LogitsProcessorConfig(name="always", factory="a.b:C", enforced=True)
     ],
 )
 def test_beam_search_with_processors(
-    beams: tuple[str, str, str], processors: list[LogitsProcessorConfig], choice: Any, told: str | None
+    made: tuple[str, str], processors: list[LogitsProcessorConfig], choice: Any, told: str | None
 ) -> None:
     """Each token of a beam is a request of its own to vLLM."""
-    module, name, _ = beams
-    made = getattr(importlib.import_module(module), name)
     refusals.ENTRIES[0].apply(msgspec.structs.replace(POD, logits_processors=processors))
-    chosen = None if choice is None else {"logits_processors": choice}
-    fields = {"file": None, "model": "tiny", "vllm_xargs": chosen}
-    request = made.model_construct(messages=[], prompt="x", use_beam_search=True, **fields)
+    request = beams_of(made, vllm_xargs=None if choice is None else {"logits_processors": choice})
     if told is None:
         assert request.to_beam_search_params(9, {}).beam_width == 1
         return
@@ -173,29 +174,24 @@ def test_tools_without_a_constraint(fields: dict[str, Any], *, refuses: bool) ->
     assert refusal.value.error.path == ("tool_choice" if "tool_choice" in fields else "tools")
 
 
-def test_strict_tools_of_responses_without_a_constraint() -> None:
-    from vllm.entrypoints.openai.responses.protocol import ResponsesRequest
-
-    function = {"type": "function", "name": "f", "parameters": SCHEMA, "strict": True}
-    request = ResponsesRequest.model_validate({"input": "x", "tools": [function]})
-    with refused():
-        request.to_sampling_params(9, {})
+FUNCTION = {"type": "function", "name": "f", "parameters": SCHEMA}
 
 
-@pytest.mark.parametrize("mode", ["auto", "required"])
-def test_a_call_of_some_tools_cannot_be_forced(mode: str) -> None:
+@pytest.mark.parametrize(
+    ("strict", "mode", "path"),
+    [(True, None, "tools"), (None, "required", "tool_choice"), (None, "auto", "")],
+)
+def test_tools_of_responses_without_a_constraint(*, strict: bool | None, mode: str | None, path: str) -> None:
     """vLLM reads `allowed_tools`, and constrains nothing."""
-    from vllm.entrypoints.openai.responses.protocol import ResponsesRequest
-
-    function = {"type": "function", "name": "f", "parameters": SCHEMA}
     choice = {"type": "allowed_tools", "mode": mode, "tools": [{"type": "function", "name": "f"}]}
-    request = ResponsesRequest.model_validate({"input": "x", "tools": [function], "tool_choice": choice})
-    if mode == "auto":
+    asked = {"tool_choice": choice} if mode else {}
+    request = responses(tools=[{**FUNCTION, "strict": strict}], **asked)
+    if not path:
         assert request.to_sampling_params(9, {}).max_tokens == 9
         return
     with refused() as refusal:
         request.to_sampling_params(9, {})
-    assert refusal.value.error.path == "tool_choice"
+    assert refusal.value.error.path == path
 
 
 def test_the_engines_owner_may_turn_strict_tools_off(monkeypatch: pytest.MonkeyPatch) -> None:

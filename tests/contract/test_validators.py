@@ -109,23 +109,18 @@ def test_request_classes_parse_without_native_code() -> None:
     from vllm.entrypoints.openai.completion.protocol import CompletionRequest
     from vllm.entrypoints.openai.responses.protocol import ResponsesRequest
 
-    messages = [{"role": "user", "content": "x"}]
-    json_schema = {"type": "json_schema", "json_schema": {"name": "x", "schema": SCHEMA}}
-    for request in (
-        ChatCompletionRequest.model_validate({"messages": messages, "response_format": TAG}),
-        ChatCompletionRequest.model_validate({"messages": messages, "response_format": json_schema}),
-        ChatCompletionRequest.model_validate(
-            {"messages": messages, "structured_outputs": {"structural_tag": json.dumps(TAG)}}
-        ),
-        CompletionRequest.model_validate({"prompt": "x", "response_format": TAG}),
-        CompletionRequest.model_validate(
-            {"prompt": "x", "structured_outputs": {"structural_tag": json.dumps(TAG)}}
-        ),
-        ResponsesRequest.model_validate(
-            {"input": "x", "text": {"format": {"type": "json_schema", "name": "x", "schema": SCHEMA}}}
-        ),
+    chat = {"messages": [{"role": "user", "content": "x"}]}
+    named = {"name": "x", "schema": SCHEMA}
+    tagged = {"structured_outputs": {"structural_tag": json.dumps(TAG)}}
+    for kind, body in (
+        (ChatCompletionRequest, chat | {"response_format": TAG}),
+        (ChatCompletionRequest, chat | {"response_format": {"type": "json_schema", "json_schema": named}}),
+        (ChatCompletionRequest, chat | tagged),
+        (CompletionRequest, {"prompt": "x", "response_format": TAG}),
+        (CompletionRequest, {"prompt": "x", **tagged}),
+        (ResponsesRequest, {"input": "x", "text": {"format": {"type": "json_schema", **named}}}),
     ):
-        assert request.extract_structured_outputs() is not None
+        assert kind.model_validate(body).extract_structured_outputs() is not None
 
 
 ANY_TEXT = {"type": "any_text"}

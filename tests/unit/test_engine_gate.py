@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -140,13 +140,7 @@ CHOSEN = {
     "guided_whitespace": "compact",
     "guided_unsupported_keywords": "allow",
 }
-
-
-OPTIONS: dict[str, Any] = {
-    "backend": "guidance",
-    "whitespace": "Compact",
-    "unsupported_keywords": "Allow",
-}
+OPTIONS: dict[str, Any] = {"backend": "guidance", "whitespace": "Compact", "unsupported_keywords": "Allow"}
 
 
 def test_a_request_chooses_as_its_model_lets_it() -> None:
@@ -178,51 +172,38 @@ def test_what_there_is_not_cannot_be_chosen(configured: Any, name: str, value: A
     assert raised.value.path == f"vllm_xargs.guided_{name}"
 
 
-class TestNames:
-    """A grammar that the pod has, asked for by its name."""
-
-    @pytest.fixture
-    async def gate(self, service: FakeService, make: Make) -> AsyncIterator[gate_module.Gate]:
-        service.named["card"] = ("json", '{"enum": [1]}')
-        current.set(HttpExchange(headers.begin([], 1), "/v1/completions"))
-        yield make()
-        current.set(None)
-
-    async def test_stands_for_its_text(self, service: FakeService, gate: gate_module.Gate) -> None:
-        service.unenforced["card"] = ["$.not"]
-        exchange = current.get()
-        assert exchange
+async def test_a_name_stands_for_its_text(service: FakeService, make: Make) -> None:
+    service.named["card"] = ("json", '{"enum": [1]}')
+    service.unenforced["card"] = ["$.not"]
+    with asking("/v1/completions") as exchange:
         exchange.written = {"tools": []}
-        admitted = await gate.admit(None, {"guided_grammar": "card", **CHOSEN})
-        assert admitted.lease
-        assert admitted.lease.constraint == Constraint("json", '{"enum": [1]}', "card", **OPTIONS)
-        assert admitted.arguments
-        asked = service.wait_for(wire.Prepare)
-        assert (asked.name, asked.backend) == ("card", "guidance")
-        assert (asked.whitespace, asked.unsupported_keywords) == ("Compact", "Allow")
-        assert not exchange.written, "the text at fault would be none of the client's"
-        assert (exchange.kind, exchange.grammar_key) == ("json", admitted.lease.key)
-        assert exchange.unenforced == ["$.not"]
-        admitted.lease.release()
-        await asyncio.to_thread(service.wait_for, wire.Release)
+        admitted = await make().admit(None, {"guided_grammar": "card", **CHOSEN})
+    assert admitted.lease
+    assert admitted.lease.constraint == Constraint("json", '{"enum": [1]}', "card", **OPTIONS)
+    assert admitted.arguments
+    asked = service.wait_for(wire.Prepare)
+    assert (asked.name, asked.backend) == ("card", "guidance")
+    assert (asked.whitespace, asked.unsupported_keywords) == ("Compact", "Allow")
+    assert not exchange.written, "the text at fault would be none of the client's"
+    assert (exchange.kind, exchange.grammar_key) == ("json", admitted.lease.key)
+    assert exchange.unenforced == ["$.not"]
 
-    @pytest.mark.parametrize(
-        ("given", "name", "code", "words"),
-        [
-            (None, "cards", "grammar_unknown", "no such grammar"),
-            (None, "\ud800", "grammar_invalid", "must be the name"),
-            (structured_outputs(regex="a"), "card", "grammar_invalid", "cannot be combined with a schema"),
-        ],
-    )
-    async def test_refusals(
-        self, gate: gate_module.Gate, given: Any, name: Any, code: str, words: str
-    ) -> None:
-        with pytest.raises(GuidedError, match=words) as raised:
-            await gate.admit(given, {"guided_grammar": name})
-        assert raised.value.code == code
-        exchange = current.get()
-        assert exchange
-        assert exchange.failure is raised.value
+
+@pytest.mark.parametrize(
+    ("given", "name", "code", "words"),
+    [
+        (None, "cards", "grammar_unknown", "no such grammar"),
+        (None, "\ud800", "grammar_invalid", "must be the name"),
+        (structured_outputs(regex="a"), "card", "grammar_invalid", "cannot be combined with a schema"),
+    ],
+)
+async def test_a_name_that_says_nothing_is_refused(
+    make: Make, given: Any, name: Any, code: str, words: str
+) -> None:
+    with asking("/v1/completions") as exchange, pytest.raises(GuidedError, match=words) as raised:
+        await make().admit(given, {"guided_grammar": name})
+    assert raised.value.code == code
+    assert exchange.failure is raised.value
 
 
 def test_outside_our_pods_nothing_happens(monkeypatch: pytest.MonkeyPatch) -> None:
