@@ -33,20 +33,6 @@ def running(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Core:
     return Core(is_async=True, speculative_config=drafting(), per_request_spec_decode_metrics="detailed")
 
 
-def answered(scheduled: Any, sampled: dict[str, list[int]], invalid: dict[str, int]) -> Any:
-    """Return a model runner's output as it arrives in the engine core."""
-    from vllm.v1.outputs import ModelRunnerOutput
-
-    names = list(scheduled.num_scheduled_tokens)
-    output = ModelRunnerOutput(
-        req_ids=names,
-        req_id_to_index={name: index for index, name in enumerate(names)},
-        sampled_token_ids=[sampled[name] for name in names],
-    )
-    setattr(output, INVALID_ATTRIBUTE, invalid)
-    return pickle.loads(pickle.dumps(output))
-
-
 @pytest.mark.parametrize("word", ["aba", "aaa"])
 def test_proposed_are_counted_as_upstream_counts_them(running: Core, word: str) -> None:
     """Upstream's scheduler subtracts what its own grammar refuses of each step's drafts."""
@@ -66,9 +52,9 @@ def test_proposed_are_counted_as_upstream_counts_them(running: Core, word: str) 
     valid = len(word.partition("b")[0])
     sampled = [*drafts[:valid], running.letter("a")]
     invalid = {"ours": DRAFTS - valid} if valid < DRAFTS else {}
-    running.scheduler.update_from_output(
-        scheduled, answered(scheduled, dict.fromkeys(names, sampled), invalid)
-    )
+    output = running.output(scheduled, dict.fromkeys(names, sampled))
+    setattr(output, INVALID_ATTRIBUTE, invalid)
+    running.scheduler.update_from_output(scheduled, pickle.loads(pickle.dumps(output)))  # as it arrives
     assert ours.spec_decode_metrics == theirs.spec_decode_metrics
     assert ours.spec_decode_metrics.num_draft_tokens == valid
     assert unguided.spec_decode_metrics.num_draft_tokens == DRAFTS

@@ -1,10 +1,8 @@
 """numTokens Auto around the installed vLLM's own scheduler; the model runner, and the clock, are the test."""
 
-import itertools
 from collections import deque
 from itertools import pairwise
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -25,7 +23,7 @@ SLOW, QUICK = 0.9, 0.1  # seconds of a step with draft tokens, and without
 class Running:
     """A scheduler whose numbers are chosen, and what became of them."""
 
-    def __init__(self, *, is_async: bool, **speculative: Any) -> None:
+    def __init__(self, *, is_async: bool, ahead: int = 0, **speculative: Any) -> None:
         told = {
             "method": "ngram" if not is_async else "ngram_gpu",
             "num_speculative_tokens": MOST,
@@ -38,6 +36,7 @@ class Running:
         self.now_s = 100.0
         self.records: list[DraftTokens] = []
         self.proposed: list[int] = []
+        self._ahead, self._flying = ahead, deque[Any]()
 
     def choose(self) -> DraftsByLoad:
         made = DraftsByLoad(self.scheduler, 0, self.records.append, lambda: self.now_s)
@@ -47,7 +46,12 @@ class Running:
     def step(self) -> dict[str, Any]:
         """Run a step that accepts no drafts."""
         output = self.scheduler.schedule()
-        self.proposed.append(output.num_spec_tokens_to_schedule)
+        if output.num_scheduled_tokens:
+            self.proposed.append(output.num_spec_tokens_to_schedule)
+        self._flying.append(output)
+        if len(self._flying) <= self._ahead and self.scheduler.requests:
+            return {}
+        output = self._flying.popleft()
         with_drafts = any(map(len, output.scheduled_spec_decode_tokens.values()))
         self.now_s += SLOW if with_drafts else QUICK
         found = self.core.take(output)
@@ -118,70 +122,16 @@ def test_whatever_fails_leaves_vllm_its_own_schedule_and_ends_no_request(
     assert running.records[-1] == DraftTokens(engine=0, chosen=None, why=why)
 
 
-@pytest.mark.parametrize("batches", [[4], [4, 60]], ids=["one stage", "two stages"])
-def test_steps_in_flight_are_measured_whatever_is_between_them(batches: list[int]) -> None:
-    """As many batches as stages and a step ahead, now and then one of nothing: drafts, all in vain, go."""
-    played = Played(batches)
-    made = DraftsByLoad(played, 0, lambda _record: None, lambda: played.now_s)
+def test_steps_in_flight_are_measured() -> None:
+    """Async scheduling makes the next step before the last one's tokens are known."""
+    running = Running(is_async=True, ahead=1)
+    made = running.choose()
     controller: Any = made._controller
     take, seen = controller.take, []
     controller.take = lambda step: (seen.append(step), take(step))
-    made.start()
-    for number in range(1000):
-        played.step(is_empty=number % 10 == 5)
-    assert len(seen) > 850
-    assert sum(step.seconds is not None for step in seen) > 500
-    assert [played.dynamic_sd_lookup[batch] for batch in batches] == [0] * len(batches)
-
-
-class Played:
-    """As much of a scheduler as `DraftsByLoad` sees, of one that is a step ahead of its device."""
-
-    def __init__(self, batches: list[int]) -> None:
-        self.vllm_config = SimpleNamespace(
-            speculative_config=SimpleNamespace(enable_adaptive_verification=False),
-            parallel_config=SimpleNamespace(pipeline_parallel_size=len(batches)),
-        )
-        self.dynamic_sd_lookup = [0, *([MOST] * 62), 1, 0]
-        self.now_s = 0.0
-        self._stages = itertools.cycle(range(len(batches)))
-        self._batches = [
-            [f"{stage}-{number}" for number in range(size)] for stage, size in enumerate(batches)
-        ]
-        self._drafts = [0] * len(batches)
-        self._flying: deque[Any] = deque()
-
-    def step(self, *, is_empty: bool) -> None:
-        """Schedule one, and take the tokens of the oldest once more are in flight than there are stages."""
-        self._flying.append(self.schedule(is_empty=is_empty))
-        if len(self._flying) > 1 + len(self._batches):
-            output = self._flying.popleft()
-            names = list(output.num_scheduled_tokens)
-            self.now_s += 0.1 * max(output.num_scheduled_tokens.values(), default=0)
-            places = {name: place for place, name in enumerate(names)}
-            sampled = SimpleNamespace(sampled_token_ids=[[1] for _ in names], req_id_to_index=places)
-            self.update_from_output(output, sampled)
-
-    def schedule(self, *, is_empty: bool) -> Any:
-        """Return the next batch's step, or one of nothing."""
-        stage = next(self._stages) if not is_empty else 0
-        names, drafts = ([], 0) if is_empty else (self._batches[stage], self._drafts[stage])
-        if not is_empty:
-            self._drafts[stage] = self.dynamic_sd_lookup[len(names)]
-        return SimpleNamespace(
-            total_num_scheduled_tokens=len(names) * (1 + drafts),
-            num_scheduled_tokens=dict.fromkeys(names, 1 + drafts),
-            scheduled_spec_decode_tokens=dict.fromkeys(names, [-1] * drafts) if drafts else {},
-            num_spec_tokens_to_schedule=0 if is_empty else self._drafts[stage],
-        )
-
-    def update_from_output(self, *_: Any) -> dict[int, Any]:
-        """Return nothing for anybody."""
-        return {}
-
-    def get_num_unfinished_requests(self) -> int:
-        """Return that there are some, for ever."""
-        return 1
+    assert served(running) == [8] * 30
+    assert sum(step.seconds is not None for step in seen) > len(seen) / 3
+    assert running.proposed[-20:] == [0] * 20
 
 
 @pytest.mark.parametrize(

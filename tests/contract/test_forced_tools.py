@@ -84,14 +84,6 @@ def test_arguments_of_every_format_are_held_to_the_parameters(
                 assert not judge.is_valid(wrong), (schema, wrong)
 
 
-@pytest.mark.parametrize("parameters", [None, {}])
-def test_a_tool_without_parameters_takes_an_object(parameters: Any) -> None:
-    for schema in schemas(tag_of("hermes", chat("required", None, parameters)).model_dump()):
-        judge = jsonschema.Draft202012Validator(schema)
-        assert judge.is_valid({})
-        assert not judge.is_valid(False)
-
-
 @pytest.mark.parametrize("make", [chat, responses])
 def test_auto_keeps_upstreams_meaning(make: Any) -> None:
     assert tag_of("hermes", make("auto", None)) is None
@@ -130,6 +122,8 @@ def test_parameters_that_allow_no_object_are_refused() -> None:
 @pytest.mark.parametrize(
     "parameters",
     [
+        None,
+        {},
         UNTYPED,
         {"anyOf": [SCHEMA, {"type": "string"}]},
         {"type": ["object", "null"], "oneOf": [SCHEMA, True]},
@@ -139,4 +133,4 @@ def test_parameters_that_allow_no_object_are_refused() -> None:
 )
 def test_arguments_are_an_object_whatever_stands_beside_it(parameters: Any) -> None:
     for schema in schemas(tag_of("hermes", chat("required", None, parameters)).model_dump()):
-        assert schema == {**parameters, "type": "object"}
+        assert {**(parameters or {}), "type": "object"}.items() <= schema.items()

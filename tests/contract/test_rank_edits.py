@@ -1,8 +1,5 @@
 """A step's edits in Model Runner V2 beside plain numpy, by Triton's interpreter; and for GPUs."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -22,12 +19,5 @@ def test_rows_and_faults_are_as_plain_numpy_has_them() -> None:
 
 
 def test_the_kernel_compiles_for_gpus(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "support.kernel_for_gpus"],
-        env=os.environ | {"PYTHONPATH": str(edits_judged.TESTS), "TRITON_CACHE_DIR": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert [line.split(":")[0] for line in done.stdout.splitlines()] == ["sm_80", "sm_90", "sm_100"]
+    lines = edits_judged.ran("kernel_for_gpus", TRITON_CACHE_DIR=str(tmp_path))
+    assert [line.split(":")[0] for line in lines] == ["sm_80", "sm_90", "sm_100"]

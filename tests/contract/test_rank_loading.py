@@ -1,19 +1,15 @@
 """Loading grammars on a rank, and a rank's signs of life."""
 
 import functools
-import random
 
-import numpy as np
 import pytest
 
 from guided_contract.backends import Backend
 from guided_contract.wire import Load, Unload
 from guided_engine.ranks.loaded_grammars import LoadedGrammars, LoadError
 from guided_grammar.backend import BackendError
-from guided_grammar.masks import words as mask_words
 from guided_grammar.registry import Backends
 from guided_sidecar.grammar.compile.vocabulary import Vocabulary
-from support import grammars
 from support.worker_and_rank import WorkerAndRank
 
 
@@ -35,26 +31,6 @@ def test_what_would_fill_a_rank_is_not_compiled_there(monkeypatch: pytest.Monkey
     monkeypatch.setattr("guided_grammar.xgrammar.backend._MOST_BYTES", 1 << 10)
     with pytest.raises(BackendError, match="the limit is"):
         Backends(words())["xgrammar"].compile("regex", "(ab|cd){1,40}")
-
-
-@pytest.mark.parametrize("name", ["json", "json_object", "regex", "choice", "EBNF"])
-def test_what_is_compiled_again_is_what_the_worker_compiled(loaded: LoadedGrammars, name: str) -> None:
-    compiled = Backends(words())["xgrammar"].compile(*grammars.OF_EVERY_KIND[name])
-    assert not loaded.load(Load(key="t", backend="xgrammar", spec=compiled.source())).error
-
-    one, other = loaded.matcher("t", None), compiled.matcher()
-    masks = [np.full((1, mask_words(compiled.vocab_size)), -1, dtype=np.int32) for _ in range(2)]
-    chooser = random.Random(name)
-    for _ in range(40):
-        for matcher, mask in zip((one, other), masks, strict=True):
-            matcher.fill(mask, 0)
-        assert np.array_equal(*masks)
-        token = int(chooser.choice(np.flatnonzero(np.unpackbits(masks[0].view(np.uint8), bitorder="little"))))
-        assert one.accept([token])
-        assert other.accept([token])
-        assert one.is_terminated() == other.is_terminated()
-        if one.is_terminated():
-            break
 
 
 def test_another_grammar_of_a_key_takes_its_place(loaded: LoadedGrammars) -> None:

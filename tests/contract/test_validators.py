@@ -103,26 +103,6 @@ def test_choice_is_still_rewritten() -> None:
     assert params.structured_outputs.grammar == 'root ::= "yes" | "n\\"o"'
 
 
-@pytest.mark.usefixtures("no_native", "patched")
-def test_request_classes_parse_without_native_code() -> None:
-    from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
-    from vllm.entrypoints.openai.completion.protocol import CompletionRequest
-    from vllm.entrypoints.openai.responses.protocol import ResponsesRequest
-
-    chat = {"messages": [{"role": "user", "content": "x"}]}
-    named = {"name": "x", "schema": SCHEMA}
-    tagged = {"structured_outputs": {"structural_tag": json.dumps(TAG)}}
-    for kind, body in (
-        (ChatCompletionRequest, chat | {"response_format": TAG}),
-        (ChatCompletionRequest, chat | {"response_format": {"type": "json_schema", "json_schema": named}}),
-        (ChatCompletionRequest, chat | tagged),
-        (CompletionRequest, {"prompt": "x", "response_format": TAG}),
-        (CompletionRequest, {"prompt": "x", **tagged}),
-        (ResponsesRequest, {"input": "x", "text": {"format": {"type": "json_schema", **named}}}),
-    ):
-        assert kind.model_validate(body).extract_structured_outputs() is not None
-
-
 ANY_TEXT = {"type": "any_text"}
 
 

@@ -16,9 +16,6 @@ from devtools import tinymodel
 
 from support import matrix, matrix_process
 from support.matrix import Cell
-from support.matrix_grammars import Grammars
-from support.matrix_processors import References
-from support.matrix_requests import beside
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 
@@ -97,23 +94,6 @@ def test_a_fault_ends_its_own_sequence_with_its_code(answers: dict[str, Any]) ->
 def test_processors_give_the_same_in_every_engine(answers: dict[str, Any], plain: dict[str, Any]) -> None:
     assert {reason for _, reason, _ in answers["processed"].values()} <= {"stop", "length"}
     assert answers["processed"] == plain["processed"]
-
-
-@pytest.fixture(scope="module")
-def references() -> References:
-    return References(Grammars())
-
-
-@pytest.mark.parametrize("name", ["top-k", "top-p"])
-def test_what_is_drawn_beside_guided_requests_is_of_the_top(
-    answers: dict[str, Any], references: References, name: str
-) -> None:
-    """At temperature 1, of what a processor left; the judge is that of tests/engine."""
-    chosen, request = beside()[name]
-    tokens, _ = answers["beside"][name]
-    assert references.outside(request, tokens, chosen) == 0
-    assert references.outside(request, tokens, "") > 0
-    assert references.unlike(request, tokens, chosen)  # drawn: not the first choice each time
 
 
 @pytest.mark.parametrize("drafts", [one for one in CELLS if one.reads_hidden_states], ids=lambda c: c.name)

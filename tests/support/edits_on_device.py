@@ -16,34 +16,17 @@ import torch
 if not torch.cuda.is_available():
     import vllm.v1.worker.cpu.shm  # noqa: F401 - a CPU's memory counts as pinned
 
-from vllm.v1.worker.gpu import model_runner
 
 from guided_contract.errors import ErrorCode
-from guided_engine.compat import edits_kernel, edits_v2
+from guided_engine.compat import edits_kernel
 from guided_engine.compat.edits_v2 import EditsV2
 from guided_engine.processors.edits import Edits
-from guided_engine.processors.interface import Context, DenseFactory, Params, SequenceInfo, SequenceProcessor
-from guided_engine.processors.sequence import Dense, Prepared
+from guided_engine.processors.sequence import Prepared
 from guided_engine.ranks.row_edits import step_edits
 
 SLOTS, POSITIONS, VOCAB = 7, 4, 50
 STEPS = 30
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-
-
-class Halves(DenseFactory[Params]):
-    """Halves the logits of rows that say so; leaves others NaN, infinite or empty."""
-
-    def create(self, sequence: SequenceInfo[Params]) -> SequenceProcessor | None:
-        raise NotImplementedError
-
-    def apply(self, logits: Any, rows: Any) -> None:
-        for row, kind in enumerate(rows):
-            logits[row] *= 0.5
-            if kind in {"nan", "inf"}:
-                logits[row, 5] = float(kind)
-            elif kind == "empty":
-                logits[row] = -torch.inf
 
 
 def drawn(rng: random.Random, ids: range) -> Edits | None:
@@ -74,36 +57,20 @@ def expected(edits: Edits | None, row: np.ndarray) -> tuple[np.ndarray, bool]:
     return (row, True) if edits is not None and np.isneginf(after).all() else (after, False)
 
 
-def halved(row: np.ndarray, kind: str | None) -> tuple[np.ndarray, ErrorCode | None]:
-    """Return what Halves leaves of a row, and for what its sequence ends; what is forbidden stays so."""
-    if kind is None:
-        return row, None
-    if kind == "empty":
-        return row, ErrorCode.SEQUENCE_PROCESSOR_NO_TOKEN
-    if kind in {"nan", "inf"} and not np.isneginf(row[5]):
-        return row, ErrorCode.SEQUENCE_PROCESSOR_FAILED
-    return row * np.float32(0.5), None
-
-
-def step(  # noqa: C901 - one step, from end to end
-    rng: random.Random, bridge: EditsV2, states: Any, factory: Halves
-) -> list[str]:
+def step(rng: random.Random, bridge: EditsV2, states: Any) -> list[str]:
     """Take one step; return what is wrong."""
     requests = rng.sample(sorted(states.req_id_to_index), rng.randint(1, SLOTS))
     counts = {name: rng.randint(1, POSITIONS) for name in requests}
     known = {name: rng.randint(1, counts[name]) for name in requests}
-    prepared, wanted, kinds = {}, {}, {}
+    prepared, wanted = {}, {}
     for name in requests:
         rows = [drawn(rng, range(VOCAB)) for _ in range(known[name])]
-        results = [rng.choice([None, None, "half", "nan", "inf", "empty"]) for _ in rows]
         if rng.random() < 0.7:
-            prepared[name] = Prepared(rows, [Dense(factory, results)] if rng.random() < 0.5 else [])
+            prepared[name] = Prepared(rows)
             wanted.update({(name, place): row for place, row in enumerate(rows)})
-            if prepared[name].dense:
-                kinds.update({(name, place): kind for place, kind in enumerate(results)})
     edits = step_edits(prepared) if prepared else None
     bridge.stage(edits, {name: [0] * (count - 1) for name, count in counts.items()})
-    faults: set[tuple[str, int, str]] = set()
+    faults: set[tuple[str, int]] = set()
     wrong = []
     # In chunks, as the rejection sampler does with a large batch.
     cut = rng.randint(0, len(requests))
@@ -126,32 +93,19 @@ def step(  # noqa: C901 - one step, from end to end
         for index, at in enumerate(rows):
             right, is_empty = expected(wanted.get(at), before[index])
             if is_empty:
-                faults.add((*at, ErrorCode.SEQUENCE_PROCESSOR_NO_TOKEN))
-            right, fault = halved(right, kind := kinds.get(at))
-            if fault is not None:
-                faults.add((*at, fault))
+                faults.add(at)
             if not np.array_equal(logits[index].cpu().numpy(), right):
-                wrong.append(f"row {at}: {wanted.get(at)}, {kind}")
-    if bridge._is_sharded:
-        model_runner.gather_sampler_output()
+                wrong.append(f"row {at}: {wanted.get(at)}")
     read = bridge.taken()
     # The next step begins before this one's output is read.
     bridge.stage(edits, {})
     bridge.taken()
     if DEVICE == "cuda":
         torch.cuda.synchronize()  # as the runner waits for the step's output
-    told, first = read(), firsts(faults)
-    return wrong if told == first else [*wrong, f"faults: {told}, not {first}"]
-
-
-def firsts(faults: set[tuple[str, int, str]]) -> dict[str, tuple[int, str]]:
-    """Return each request's first row that has a fault, and the worse one there."""
-    worst = {(name, place): code for name, place, code in sorted(faults, key=lambda one: _worse(one[2]))}
-    return {name: (place, worst[name, place]) for name, place in sorted(worst, reverse=True)}
-
-
-def _worse(code: str) -> bool:
-    return code == ErrorCode.SEQUENCE_PROCESSOR_FAILED
+    told = read()
+    first = dict(sorted(faults, reverse=True))
+    right = {name: (place, ErrorCode.SEQUENCE_PROCESSOR_NO_TOKEN) for name, place in first.items()}
+    return wrong if told == right else [*wrong, f"faults: {told}, not {right}"]
 
 
 def differences(seed: int) -> list[str]:
@@ -172,16 +126,8 @@ def differences(seed: int) -> list[str]:
         vocab_size=VOCAB,
     )
     guide: Any = SimpleNamespace(has_processors=lambda _name: True)
-    factory = Halves(Params(), Context(vocab_size=VOCAB))
     bridge = EditsV2(runner, guide)
-    wrong = [wrong for _ in range(STEPS) for wrong in step(rng, bridge, states, factory)]
-    # One rank of a batch that is sharded: it has all requests, and the others add nothing.
-    runner.batch_sharder = object()
-    model_runner.gather_sampler_output = torch.distributed.all_reduce = lambda *_, **__: None
-    edits_v2.get_tp_group = lambda: SimpleNamespace(device_group=None)
-    sharded = EditsV2(runner, guide)
-    wrong += [f"sharded: {wrong}" for _ in range(STEPS) for wrong in step(rng, sharded, states, factory)]
-    return wrong
+    return [wrong for _ in range(STEPS) for wrong in step(rng, bridge, states)]
 
 
 if __name__ == "__main__":

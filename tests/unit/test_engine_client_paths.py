@@ -9,7 +9,7 @@ from guided_contract.errors import ErrorCode, GuidedError
 from guided_engine.admission import client_paths, error_responses, headers, request_body
 from guided_engine.admission.exchange import HttpExchange
 
-CHAT, RESPONSES, MESSAGES = "/v1/chat/completions", "/v1/responses", "/v1/messages"
+CHAT, MESSAGES = "/v1/chat/completions", "/v1/messages"
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}}
 NAMED = {"name": "x", "schema": SCHEMA}
 FORMAT = {"type": "json_schema", "json_schema": NAMED}
@@ -63,24 +63,9 @@ UNTYPED = {"properties": PARAMETERS["properties"], "$defs": {"d": {}}}
         (
             "json",
             SCHEMA,
-            "$.properties.a",
-            {"response_format": FORMAT},
-            "response_format.json_schema.schema.properties.a",
-        ),
-        (
-            "json",
-            SCHEMA,
             "$",
             {"structured_outputs": {"json": json.dumps(SCHEMA)}},
             "structured_outputs.json",
-        ),
-        ("json", SCHEMA, "$.type", {"text": {"format": {"schema": SCHEMA}}}, "text.format.schema.type"),
-        (
-            "json",
-            SCHEMA,
-            "$",
-            {"output_config": {"format": {"schema": SCHEMA}}},
-            "output_config.format.schema",
         ),
         ("regex", "(", "$", {"structured_outputs": {"regex": "("}}, "structured_outputs.regex"),
         ("json", {"named": 1}, "$.a", {"vllm_xargs": {}}, "$.a"),
@@ -89,9 +74,7 @@ UNTYPED = {"properties": PARAMETERS["properties"], "$defs": {"d": {}}}
 def test_a_fault_is_told_where_the_client_wrote_it(
     kind: Any, spec: Any, path: str, body: dict[str, Any], expected: str
 ) -> None:
-    forms = {"text": RESPONSES, "output_config": MESSAGES}
-    route = MESSAGES if "input_schema" in expected else forms.get(next(iter(body)), CHAT)
-    error = told(kind, spec, path, body, route)
+    error = told(kind, spec, path, body, MESSAGES if "input_schema" in expected else CHAT)
     assert error["param"] == expected
     assert error["message"] == f"{expected}: no\n{expected}: neither"
 

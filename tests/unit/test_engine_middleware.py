@@ -13,7 +13,7 @@ from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HEADER_VALUE_RE
 
 from guided_contract import records, wire
-from guided_contract.config import PodConfig, TelemetryConfig
+from guided_contract.config import TelemetryConfig
 from guided_engine import ledger
 from guided_engine.admission import headers as trace_headers
 from guided_engine.admission import middleware
@@ -21,6 +21,7 @@ from guided_engine.admission.exchange import HttpExchange, current
 from guided_engine.admission.gate import Gate
 from guided_engine.admission.service_client import GrammarClient
 from guided_engine.telemetry import Telemetry
+from support.engine import pod_config
 
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 STATE = "ot=th:8,vendor=x"
@@ -30,14 +31,7 @@ class Served:
     """The middleware around an application that the test writes, and what it sent."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        pod = PodConfig(
-            name="t",
-            model="m",
-            tokenizer="m",
-            served_name="m",
-            run_dir=str(folder),
-            telemetry=TelemetryConfig(endpoint="http://collector:4318"),
-        )
+        pod = pod_config(folder, "m", telemetry=TelemetryConfig(endpoint="http://collector:4318"))
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self.socket.bind(str(pod.telemetry_socket))
         self.socket.settimeout(5)
@@ -132,23 +126,6 @@ def answers(
         await send(chunk(body[9:], more=False))
 
     return app
-
-
-async def test_start_is_kept_until_the_verdict(served: Served) -> None:
-    async def app(_scope: Any, _receive: Any, send: Any) -> None:
-        await send(STREAM)
-        await send(chunk(b"created"))
-        assert served.sent == []
-        exchange().decided = True
-        await send(chunk(b"token"))
-        assert [message.get("body") for message in served.sent] == [None, b"created", b"token"]
-        await send(chunk(b"", more=False))
-
-    await served.run(app)
-    record = served.record
-    assert (record.status, record.stream, record.error_code) == (200, True, None)
-    assert (record.trace_id, record.parent_span_id) == tuple(PARENT.split("-")[1:3])
-    assert record.end_ns >= record.start_ns
 
 
 @pytest.mark.parametrize(

@@ -93,41 +93,36 @@ def record() -> records.HttpRequest:
     )
 
 
-class TestTelemetry:
-    @pytest.fixture
-    def path(self) -> Iterator[Path]:
-        with tempfile.TemporaryDirectory(prefix="gm-") as folder:
-            yield Path(folder, "telemetry.sock")
+@pytest.fixture
+def path() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="gm-") as folder:
+        yield Path(folder, "telemetry.sock")
 
-    def bound(self, path: Path) -> socket.socket:
-        receiver = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+
+@contextlib.contextmanager
+def bound(path: Path) -> Iterator[socket.socket]:
+    """Listen as a sidecar that has started anew."""
+    path.unlink(missing_ok=True)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as receiver:
         receiver.bind(str(path))
-        return receiver
+        yield receiver
 
-    def test_drops_are_counted_and_told(self, path: Path) -> None:
-        with contextlib.closing(Telemetry(path)) as telemetry:
-            telemetry.send(record())
-            telemetry.send(record())
-            with self.bound(path) as receiver:
-                telemetry.send(record())
-                assert records.decode(receiver.recv(4096)).dropped == 2
-                telemetry.send(record())
-                assert records.decode(receiver.recv(4096)).dropped == 0
 
-    def test_a_restarted_sidecar_is_found(self, path: Path) -> None:
-        with contextlib.closing(Telemetry(path)) as telemetry:
-            with self.bound(path):
+def test_records_that_are_dropped_are_counted_and_told_to_the_next_sidecar(path: Path) -> None:
+    with contextlib.closing(Telemetry(path)) as telemetry:
+        for dropped in (2, 1):
+            for _ in range(dropped):
                 telemetry.send(record())
-            path.unlink()
-            telemetry.send(record())
-            with self.bound(path) as receiver:
-                telemetry.send(record())
-                assert records.decode(receiver.recv(4096)).dropped == 1
+            with bound(path) as receiver:
+                for told in (dropped, 0):
+                    telemetry.send(record())
+                    assert records.decode(receiver.recv(4096)).dropped == told
 
-    def test_a_sidecar_that_reads_nothing_never_blocks(self, path: Path) -> None:
-        with contextlib.closing(Telemetry(path)) as telemetry, self.bound(path):
-            sent = 0
-            while not telemetry.dropped:
-                telemetry.send(record())
-                sent += 1
-            assert sent > 4000, "one of them waited for the sidecar, and was lost"
+
+def test_a_sidecar_that_reads_nothing_never_blocks(path: Path) -> None:
+    with contextlib.closing(Telemetry(path)) as telemetry, bound(path):
+        sent = 0
+        while not telemetry.dropped:
+            telemetry.send(record())
+            sent += 1
+        assert sent > 4000, "one of them waited for the sidecar, and was lost"

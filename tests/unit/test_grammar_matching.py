@@ -8,12 +8,9 @@ import pytest
 
 from guided_contract import backends
 from guided_contract.wire import Kind
-from guided_engine.ranks.bitmasks import fill_batch
 from guided_engine.ranks.loaded_grammars import LoadedGrammars
 from guided_grammar import registry
 from guided_grammar.backend import BackendError, Library, Threads, one_line
-from guided_grammar.counted_text import CountedText
-from guided_grammar.guided_rows import GuidedRows
 from guided_grammar.masks import Bitmask, allows, words
 from guided_grammar.matching import Matcher
 from guided_grammar.registry import Backends
@@ -39,81 +36,6 @@ def rows(count: int) -> Bitmask:
 
 def allowed(row: Bitmask) -> set[int]:
     return {token for token in range(len(TOKENS)) if allows(row, token)}
-
-
-class AtMost:
-    """Holds beside a grammar: no more than so many tokens, the end included."""
-
-    start = 0
-
-    def __init__(self, tokens: int) -> None:
-        self._most = tokens
-
-    def advance(self, seen: int, _token: int) -> int | None:
-        return seen + 1 if seen < self._most else None
-
-    def restrict(self, row: Bitmask, seen: int) -> None:
-        if seen == self._most:
-            row[:] = 0
-
-
-def test_a_text_is_followed_to_its_end_and_free_behind_it() -> None:
-    ours = matcher("ab", "abc")
-    assert ours.accept([A])
-    assert not ours.is_terminated()
-    assert ours.accept([B, END, C])  # what comes behind the end is nobody's
-    assert ours.is_terminated()
-    assert ours.accept([C])
-    assert ours.valid_prefix([A]) == 0
-
-    ours.reset()
-    assert not ours.accept([B])
-    assert not ours.is_terminated()
-
-
-def test_an_end_that_is_not_allowed_ends_nothing() -> None:
-    ours = matcher("ab")
-    assert not ours.accept([A, END])
-    assert not ours.is_terminated()
-
-
-@pytest.mark.parametrize(
-    ("drafts", "valid"),
-    [([], 0), ([A, B, END, C], 3), ([AB, C, END], 3), ([A, C], 1), ([B], 0), ([A, END], 1)],
-)
-def test_drafts_are_allowed_up_to_the_first_that_is_not(drafts: list[int], valid: int) -> None:
-    ours = matcher("ab", "abc")
-    assert ours.valid_prefix(drafts) == valid
-    row = rows(1)
-    ours.fill(row, 0)
-    assert allowed(row[0]) == {A, AB}  # the state stayed
-
-
-def test_what_is_counted_beside_a_grammar_holds_in_all_that_a_matcher_does() -> None:
-    ours = matcher("abc")
-    ours.counted = CountedText(AtMost(1))
-    assert ours.valid_prefix([A, B, C]) == 1
-    assert ours.accept([A])
-    row = rows(1)
-    ours.fill(row, 0)
-    assert not row.any()
-    assert not ours.accept([B])
-
-    ours.reset()
-    assert ours.accept([A])
-
-
-def test_a_walk_is_filled_as_far_as_its_drafts_are_allowed() -> None:
-    walks = [GuidedRows(matcher("ab", "abc"), 0, 4, [A, B, END]), GuidedRows(matcher("c"), 4, 3, [A, C])]
-    bitmask = rows(7)
-    fill_batch(walks, bitmask, BACKEND.fill)
-
-    assert [allowed(row) for row in bitmask[:3]] == [{A, AB}, {B}, {C, END}]
-    assert (bitmask[3] == -1).all()
-    assert (walks[0].valid, walks[0].filled) == (3, 3)
-    assert allowed(bitmask[4]) == {C}
-    assert (bitmask[5:] == -1).all()
-    assert (walks[1].valid, walks[1].filled) == (0, 1)
 
 
 def test_what_no_backend_takes_is_refused_in_words() -> None:
