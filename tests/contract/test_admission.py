@@ -58,30 +58,6 @@ def stage(engine_stage: Stage) -> Iterator[Stage]:
     assert not engine_stage.native_calls.exists(), engine_stage.native_calls.read_text()
 
 
-@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
-@pytest.mark.parametrize("route", ROUTES)
-def test_broken_schema_is_400(stage: Stage, route: str, *, stream: bool) -> None:
-    stage.service.refuse("oddity", "grammar_invalid", "$.type: no such type", path="$.type")
-    response = stage.client.post(route, json=guided(route, {"type": "oddity"}, stream=stream))
-    assert response.status_code == 400
-    assert response.headers["content-type"] == "application/json"
-    assert (response.json().get("type") == "error") == (
-        route == "/v1/messages"
-    )  # as Anthropic's clients want
-    record = stage.record()
-    assert error_of(response) == {
-        "message": f"{SCHEMA_AT[route]}.type: no such type",
-        "type": "invalid_request_error",
-        "param": f"{SCHEMA_AT[route]}.type",
-        "code": "grammar_invalid",
-        "request_id": response.headers["x-request-id"],
-        "trace_id": record.trace_id,
-    }
-    assert response.headers["traceresponse"] == f"00-{record.trace_id}-{record.span_id}-01"
-    assert (record.status, record.error_code, record.route) == (400, "grammar_invalid", route)
-    assert (record.kind, record.grammar_key) == ("json", None)
-
-
 def test_unsampled_trace_stays_unsampled(stage: Stage) -> None:
     unsampled = stage.client.headers["traceparent"][:-2] + "00"
     stage.client.post("/v1/completions", json=completion(), headers={"traceparent": unsampled})
@@ -296,8 +272,8 @@ class TestSequenceFailures:
         wait_until(lambda: stage.running() == 0)
 
 
-class TestBeforeTheProof:
-    """Ranks have loaded a grammar, the engine has begun with it, and its proof is still to come."""
+class TestVerdicts:
+    """What is said of a grammar at once; or after ranks have loaded it and the engine has begun with it."""
 
     LONG: ClassVar = {"type": "string", "minLength": 400}
 
@@ -315,17 +291,37 @@ class TestBeforeTheProof:
 
             yield begin
 
+    @pytest.mark.parametrize("late", [False, True], ids=["at once", "by its proof"])
     @pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
     @pytest.mark.parametrize("route", ROUTES)
-    def test_a_refusal_is_400(self, stage: Stage, begin: Any, route: str, *, stream: bool) -> None:
-        coming, number = begin(route, guided(route, self.LONG, stream=stream, max_tokens=450))
-        fields = {"message": "$: no way out", "path": "$"}
-        stage.service.judge(wire.Refused(id=number, code="grammar_dead_end", **fields))
-        response = coming.result(30)
+    def test_a_refusal_is_400(
+        self, stage: Stage, begin: Any, route: str, *, stream: bool, late: bool
+    ) -> None:
+        refused: Any = {"code": "grammar_invalid", "message": "$.type: no such type", "path": "$.type"}
+        body = guided(route, self.LONG, stream=stream, max_tokens=450)
+        if late:
+            coming, number = begin(route, body)
+            stage.service.judge(wire.Refused(id=number, **refused))
+            response = coming.result(30)
+        else:
+            stage.service.refuse("", **refused)
+            response = stage.client.post(route, json=body)
+        record, path = stage.record(), f"{SCHEMA_AT[route]}.type"
+        assert response.status_code == 400
         assert response.headers["content-type"] == "application/json"
-        assert (response.status_code, error_of(response)["code"]) == (400, "grammar_dead_end")
-        record = stage.record()
-        assert (record.status, record.error_code, record.kind) == (400, "grammar_dead_end", "json")
+        # As Anthropic's clients want.
+        assert (response.json().get("type") == "error") == (route == "/v1/messages")
+        assert error_of(response) == {
+            "message": f"{path}: no such type",
+            "type": "invalid_request_error",
+            "param": path,
+            "code": "grammar_invalid",
+            "request_id": response.headers["x-request-id"],
+            "trace_id": record.trace_id,
+        }
+        assert response.headers["traceresponse"] == f"00-{record.trace_id}-{record.span_id}-01"
+        assert (record.status, record.error_code, record.route) == (400, "grammar_invalid", route)
+        assert (record.kind, bool(record.grammar_key)) == ("json", late)
 
     @pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
     @pytest.mark.parametrize("route", ROUTES)

@@ -7,13 +7,11 @@ from typing import Any
 
 import pytest
 
-from guided_contract import wire
 from guided_engine.admission import headers
-from guided_engine.admission.exchange import HttpExchange, current
-from guided_engine.admission.gate import Admitted, Gate
-from guided_engine.admission.service_client import GrammarClient
+from guided_engine.admission.exchange import HttpExchange
+from guided_engine.admission.gate import Admitted
 from guided_engine.compat import api, api_ends
-from guided_engine.telemetry import Telemetry
+from support.admitting import asking, gate_of
 from support.engine import pod_config
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # vLLM's own imports warn
@@ -61,17 +59,10 @@ async def test_whoever_comes_meanwhile_is_told_to_come_again(monkeypatch: pytest
         errored = True
         add_request = api._admitting(AsyncLLM.add_request)
 
-    pod = pod_config(Path("/nowhere"))
-    client = GrammarClient(pod.service_socket, lambda: wire.Hello(role="api", pid=1, boot=""))
-    gate = Gate(pod, client, Telemetry(pod.telemetry_socket))
+    gate = gate_of(pod_config(Path("/nowhere")))
     monkeypatch.setattr(api, "process_gate", lambda: gate)
-    comes = HttpExchange(headers.begin([], 1), "/v1/completions")
-    current.set(comes)
-    try:
-        with pytest.raises(EngineDeadError):
-            await Engine().add_request("1", "x", SamplingParams())
-    finally:
-        current.set(None)
+    with asking("/v1/completions") as comes, pytest.raises(EngineDeadError):
+        await Engine().add_request("1", "x", SamplingParams())
     assert_told_to_come_again(comes)
 
 

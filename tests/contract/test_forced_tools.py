@@ -6,6 +6,8 @@ from typing import Any
 import jsonschema
 import pytest
 
+from support import admitting
+
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
 UNTYPED = {"properties": SCHEMA["properties"], "required": ["a"]}
 # Their calls have a tag for each argument, whose value is written without quotes: no schema is the whole.
@@ -24,19 +26,14 @@ pytestmark = [
 
 
 def chat(choice: Any, strict: Any, parameters: Any = SCHEMA) -> Any:
-    from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
-
     function = {"name": "f", "parameters": parameters, "strict": strict}
-    body = {"messages": [], "tools": [{"type": "function", "function": function}], "tool_choice": choice}
-    return ChatCompletionRequest.model_validate(body)
+    return admitting.chat(tools=[{"type": "function", "function": function}], tool_choice=choice)
 
 
 def responses(choice: Any, strict: Any, parameters: Any = SCHEMA) -> Any:
-    from vllm.entrypoints.openai.responses.protocol import ResponsesRequest
-
     function = {"type": "function", "name": "f", "parameters": parameters, "strict": strict}
     choice = {"type": "function", "name": "f"} if choice == NAMED else choice
-    return ResponsesRequest.model_validate({"input": "x", "tools": [function], "tool_choice": choice})
+    return admitting.responses(tools=[function], tool_choice=choice)
 
 
 def tag_of(model: str, request: Any) -> Any:

@@ -40,27 +40,22 @@ def test_a_sequence_has_its_first_and_then_one_per_interval(every: int) -> None:
     assert said(one) == said(other)
 
 
-def test_another_token_shows_in_the_next_alone() -> None:
+@pytest.mark.parametrize(
+    ("tokens", "others", "drafts", "differs"),
+    [
+        ([A, B, C], [A, C, C], [], [False, False, True, False]),  # a token shows in the next alone
+        ([A, B], [A, B], [B], [False] * 3),  # drafts by what is accepted of them
+        ([A, EOS, A], [A, B, A], [], [False, False, True, True]),  # whose grammar has ended still speaks
+    ],
+)
+def test_what_differs_is_said(
+    tokens: list[int], others: list[int], drafts: list[int], differs: list[bool]
+) -> None:
     one, other = ranks()
-    run(one, [A, B, C])
-    run(other, [A, C, C])
-    differs = [a != b for a, b in zip(said(one), said(other), strict=True)]
-    assert differs == [False, False, True, False]
-
-
-def test_drafts_show_by_what_is_accepted_of_them() -> None:
-    one, other = ranks()
-    run(one, [A, B])
-    run(other, [A, B], drafts=[B])
-    assert said(one) == said(other)
-
-
-def test_a_rank_whose_grammar_has_ended_still_speaks() -> None:
-    one, other = ranks()
-    run(one, [A, EOS, A])
-    run(other, [A, B, A])
+    run(one, tokens)
+    run(other, others, drafts=drafts)
     assert [sent.number for sent in said(one)] == [sent.number for sent in said(other)]
-    assert said(one)[3].digest != said(other)[3].digest
+    assert [a.digest != b.digest for a, b in zip(said(one), said(other), strict=True)] == differs
 
 
 def test_a_failed_sequence_is_silent() -> None:

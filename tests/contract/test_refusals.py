@@ -3,23 +3,16 @@
 import importlib
 import re
 from collections.abc import AsyncGenerator
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import msgspec
 import pytest
 
-from guided_contract import wire
 from guided_contract.config import LogitsProcessorConfig, PodConfig
 from guided_contract.errors import GuidedError
-from guided_engine.admission import headers
-from guided_engine.admission.exchange import HttpExchange, current
-from guided_engine.admission.gate import Gate
-from guided_engine.admission.service_client import GrammarClient
 from guided_engine.compat import api, refusals, serve
-from guided_engine.telemetry import Telemetry
-from support.engine import pod_config
+from support.admitting import asking, chat, gate_of, responses
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
@@ -54,38 +47,14 @@ def patched(monkeypatch: pytest.MonkeyPatch) -> None:
         entry.apply(POD)
 
 
-def new_gate() -> Gate:
-    pod = pod_config(Path("/nowhere"))
-    client = GrammarClient(pod.service_socket, lambda: wire.Hello(role="api", pid=1, boot=""))
-    return Gate(pod, client, Telemetry(pod.telemetry_socket))
-
-
-def admit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have requests pass a gate."""
-    gate = new_gate()
-    monkeypatch.setattr(api, "process_gate", lambda: gate)
-
-
 def refused() -> Any:
     from guided_engine.compat.api_errors import GuidedRequestError
 
     return pytest.raises(GuidedRequestError)
 
 
-def chat(**fields: Any) -> Any:
-    from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
-
-    return ChatCompletionRequest.model_validate({"messages": [{"role": "user", "content": "x"}], **fields})
-
-
 def tool(*, strict: bool | None) -> dict[str, Any]:
     return {"type": "function", "function": {"name": "f", "parameters": SCHEMA, "strict": strict}}
-
-
-def responses(**fields: Any) -> Any:
-    from vllm.entrypoints.openai.responses.protocol import ResponsesRequest
-
-    return ResponsesRequest.model_validate({"input": "x", **fields})
 
 
 def beams_of(made: tuple[str, str], **fields: Any) -> Any:
@@ -218,13 +187,8 @@ async def test_audio_takes_no_constraint_and_no_name(task: str) -> None:
     made = request.model_construct(file=None, model="tiny", vllm_xargs=NAMED)
     params = made.to_sampling_params(9, {})
     assert params.structured_outputs is None
-    gate = new_gate()
-    current.set(HttpExchange(headers.begin([], 1), f"/v1/audio/{task}s"))
-    try:
-        with pytest.raises(GuidedError) as refusal:
-            await gate.admit(params.structured_outputs, params.extra_args)
-    finally:
-        current.set(None)
+    with asking(f"/v1/audio/{task}s"), pytest.raises(GuidedError) as refusal:
+        await gate_of(POD).admit(params.structured_outputs, params.extra_args)
     assert refusal.value.code == "request_not_admitted"
 
 
@@ -233,7 +197,8 @@ async def test_streaming_input(monkeypatch: pytest.MonkeyPatch, asked: str) -> N
     """What later parts ask for is refused where it arrives: tests/contract/test_core_detached.py."""
     from vllm.sampling_params import RequestOutputKind, SamplingParams, StructuredOutputsParams
 
-    admit(monkeypatch)
+    gate = gate_of(POD)
+    monkeypatch.setattr(api, "process_gate", lambda: gate)
     added = []
 
     async def inner(_self: Any, _id: str, prompt: Any, _params: Any) -> Any:

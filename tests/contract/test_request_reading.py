@@ -1,6 +1,5 @@
 """vLLM's own classes read what passes our own look at a body: nothing is judged wrongly, or breaks."""
 
-import importlib
 import json
 from collections.abc import Iterator
 from types import SimpleNamespace
@@ -12,27 +11,10 @@ from guided_contract.errors import GuidedError
 from guided_engine.admission import request_body, request_checks
 from guided_engine.admission.request_routes import ROUTES
 from guided_engine.compat import validators
+from support.admitting import CLASSES, LEAST, class_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
-CLASSES = {
-    "/v1/chat/completions": ("openai.chat_completion", "ChatCompletionRequest"),
-    "/v1/chat/completions/batch": ("openai.chat_completion", "BatchChatCompletionRequest"),
-    "/v1/completions": ("openai.completion", "CompletionRequest"),
-    "/v1/responses": ("openai.responses", "ResponsesRequest"),
-    "/v1/messages": ("anthropic", "AnthropicMessagesRequest"),
-    "/inference/v1/generate": ("scale_out.token_in_token_out", "GenerateRequest"),
-}
-
-# The least that each of them takes.
-LEAST: dict[str, dict[str, Any]] = {
-    "/v1/chat/completions": {"messages": [{"role": "user", "content": "x"}]},
-    "/v1/chat/completions/batch": {"messages": [[{"role": "user", "content": "x"}]]},
-    "/v1/completions": {"prompt": "x"},
-    "/v1/responses": {"input": "x"},
-    "/v1/messages": {"messages": [{"role": "user", "content": "x"}], "max_tokens": 5, "model": "m"},
-    "/inference/v1/generate": {"token_ids": [1], "sampling_params": {"max_tokens": 3}},
-}
 ODD: tuple[Any, ...] = (
     *("x", "", 0, 5, 1.5, True, None),
     *([], [1], [{}], [[]], [None]),
@@ -49,15 +31,10 @@ HELD = {
 TOOL = {"type": "function", "name": "f", "parameters": {}, "input_schema": {}, "function": {"name": "f"}}
 
 
-def request_of(route: str) -> Any:
-    module, name = CLASSES[route]
-    return getattr(importlib.import_module(f"vllm.entrypoints.{module}.protocol"), name)
-
-
 def odd_bodies(route: str) -> Iterator[dict[str, Any]]:
     """Yield bodies with a value of another type, wherever a constraint or a tool is written."""
     for odd in ODD:
-        for field in request_of(route).model_fields:
+        for field in class_of(route).model_fields:
             yield {field: odd}
         for field, keys in HELD.items():
             for key in keys:
@@ -87,7 +64,7 @@ def test_what_passes_is_taken_or_refused_and_nothing_else(
         text = json.dumps({**LEAST[route], **changed}).encode()
         try:
             request_checks.check(route, json.loads(text), 1 << 18)
-            request_of(route).model_validate(json.loads(text))
+            class_of(route).model_validate(json.loads(text))
         except (GuidedError, ValueError, TypeError, VLLMError):
             continue
         except Exception as error:  # noqa: BLE001 - what is looked for
@@ -98,7 +75,7 @@ def test_what_passes_is_taken_or_refused_and_nothing_else(
 @pytest.mark.parametrize("route", CLASSES)
 def test_no_word_that_vllm_reads_is_taken_for_another_servers(route: str) -> None:
     """One that a later vLLM reads under such a name would be refused for ever."""
-    fields = request_of(route).model_fields
+    fields = class_of(route).model_fields
     assert len(fields) > 5
     words = {*fields, *(field.alias for field in fields.values() if field.alias)}
     words.discard("guided_decoding_backend")  # a remnant of the batch's: nobody reads it
@@ -137,7 +114,7 @@ def test_the_keys_of_constraints_are_vllms() -> None:
 def test_what_the_batch_hands_on_to_the_chats_class_is_not_ignored() -> None:
     routes = [
         SimpleNamespace(
-            path=route, body_field=SimpleNamespace(field_info=SimpleNamespace(annotation=request_of(route)))
+            path=route, body_field=SimpleNamespace(field_info=SimpleNamespace(annotation=class_of(route)))
         )
         for route in CLASSES
     ]
@@ -148,7 +125,7 @@ def test_what_the_batch_hands_on_to_the_chats_class_is_not_ignored() -> None:
     app: Any = App()
     app.routes = routes
     body = {**LEAST["/v1/chat/completions/batch"], "min_tokens": 1, "vllm_xargs": {}, "best_of": 2, "x": 1}
-    request = request_of("/v1/chat/completions/batch").model_validate(body)
+    request = class_of("/v1/chat/completions/batch").model_validate(body)
     taken = request.to_chat_completion_request(body["messages"][0])
     assert (taken.min_tokens, taken.vllm_xargs) == (1, {})
     assert request_body.ignored(app, "/v1/chat/completions/batch", body) == ["best_of", "x"]

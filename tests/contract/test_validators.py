@@ -1,15 +1,14 @@
-"""No native grammar code runs in the API server: vLLM's own classes, with grammar libraries that raise."""
+"""Where vLLM validates with grammar libraries, ours does without: test_admission.py shows that."""
 
 import importlib
 import json
 from types import SimpleNamespace
-from typing import Any, NoReturn
+from typing import Any
 
 import pytest
 
 from guided_contract.config import PodConfig
 from guided_engine.compat import validators
-from support.forbidden import Untouchable, native
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
@@ -31,21 +30,6 @@ PATCHED = (
 )
 
 
-class NativeCalledError(BaseException):
-    """Native grammar code was reached; not an Exception, lest a validator takes it for a bad grammar."""
-
-
-@pytest.fixture
-def no_native(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make every way into the grammar libraries raise."""
-
-    def raising(name: str) -> NoReturn:
-        raise NativeCalledError(name)
-
-    for module, name in list(native()):
-        monkeypatch.setattr(module, name, Untouchable(name, raising))
-
-
 @pytest.fixture
 def patched(monkeypatch: pytest.MonkeyPatch) -> None:
     """Replace the validators for one test; other tests see upstream's."""
@@ -56,49 +40,14 @@ def patched(monkeypatch: pytest.MonkeyPatch) -> None:
         entry.apply(POD)
 
 
-def sampling_params(**constraint: Any) -> Any:
+@pytest.mark.usefixtures("patched")
+def test_choice_is_still_rewritten() -> None:
+    from vllm.config import StructuredOutputsConfig
     from vllm.sampling_params import SamplingParams, StructuredOutputsParams
 
-    return SamplingParams(structured_outputs=StructuredOutputsParams(**constraint))
-
-
-def validate(params: Any, backend: str) -> None:
-    """Call what the API server calls before it sends a request to the engine."""
-    from vllm.config import StructuredOutputsConfig
-
+    params = SamplingParams(structured_outputs=StructuredOutputsParams(choice=["yes", 'n"o']))
     model = SimpleNamespace(is_diffusion=False)
-    params._validate_structured_outputs(model, StructuredOutputsConfig(backend=backend), object())
-
-
-CONSTRAINTS = [
-    {"json": SCHEMA},
-    {"json": json.dumps({"uniqueItems": True, "type": "array"})},
-    {"json_object": True},
-    {"regex": "(a+)+b{1000}"},
-    {"choice": ["yes", 'n"o']},
-    {"grammar": 'root ::= "a"'},
-    {"grammar": 'start: "a"'},
-    {"structural_tag": json.dumps(TAG)},
-]
-
-
-@pytest.mark.parametrize("constraint", CONSTRAINTS, ids=lambda constraint: next(iter(constraint)))
-@pytest.mark.parametrize("backend", ["auto", "outlines"])
-@pytest.mark.usefixtures("no_native", "patched")
-def test_parameters_are_validated_without_native_code(constraint: dict[str, Any], backend: str) -> None:
-    validate(sampling_params(**constraint), backend)
-
-
-@pytest.mark.usefixtures("no_native")
-def test_upstream_would_run_native_code() -> None:
-    with pytest.raises(NativeCalledError):
-        validate(sampling_params(json=SCHEMA), "auto")
-
-
-@pytest.mark.usefixtures("no_native", "patched")
-def test_choice_is_still_rewritten() -> None:
-    params = sampling_params(choice=["yes", 'n"o'])
-    validate(params, "auto")
+    params._validate_structured_outputs(model, StructuredOutputsConfig(backend="auto"), object())
     assert params.structured_outputs.choice is None
     assert params.structured_outputs.grammar == 'root ::= "yes" | "n\\"o"'
 
@@ -117,7 +66,7 @@ ANY_TEXT = {"type": "any_text"}
         ({"format": ANY_TEXT, "structures": []}, "structures"),
     ],
 )
-@pytest.mark.usefixtures("no_native", "patched")
+@pytest.mark.usefixtures("patched")
 def test_a_tag_that_a_parser_rewrites_is_judged_before(module: str, tag: Any, key: str) -> None:
     """vLLM drops keys that it does not know, and answers what it trips over with 500."""
     from vllm.sampling_params import StructuredOutputsParams

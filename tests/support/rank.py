@@ -119,21 +119,9 @@ class Rank:
 
 
 def arrival(request_id: str, ticket: Ticket | None, **fields: Any) -> Arrival:
-    known = fields.get("known_tokens")
-    prompt = fields.get("prompt_tokens", [1, 2, 3])
-    return Arrival(
-        request_id=request_id,
-        prompt_tokens=prompt,
-        prompt_length=len(prompt),
-        known_tokens=known,
-        computed=fields.get("computed", 0),
-        is_guided=fields.get("is_guided", True),
-        ticket=ticket,
-        stop_tokens=fields.get("stop_tokens", [EOS]),
-        arguments=fields.get("arguments", {}),
-        max_tokens=fields.get("max_tokens"),
-        sampling_params=fields.get("sampling_params"),
-    )
+    plain = {"known_tokens": None, "computed": 0, "is_guided": True, "stop_tokens": [EOS], "arguments": {}}
+    prompt = fields.pop("prompt_tokens", [1, 2, 3])
+    return Arrival(request_id, prompt, len(prompt), ticket=ticket, **plain | fields)
 
 
 def allowed(masks: Any, row: int = 0) -> list[int]:

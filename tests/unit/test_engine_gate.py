@@ -1,8 +1,7 @@
 """The gate of an API server: what a request may ask for, and the grammar that a name stands for."""
 
 import asyncio
-import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,11 +12,9 @@ from guided_contract import wire
 from guided_contract.config import GuidedDecodingConfig, LogitsProcessorConfig
 from guided_contract.errors import GuidedError
 from guided_engine.admission import gate as gate_module
-from guided_engine.admission import headers
 from guided_engine.admission.constraints import Constraint, options_of
-from guided_engine.admission.exchange import HttpExchange, current
 from guided_engine.admission.service_client import GrammarClient
-from guided_engine.telemetry import Telemetry
+from support.admitting import asking, gate_of
 from support.engine import pod_config, structured_outputs, wait_until
 from support.fake_service import FakeService
 
@@ -30,20 +27,9 @@ def make(service: FakeService, client: GrammarClient) -> Make:
 
     def make(**fields: Any) -> gate_module.Gate:
         pod = msgspec.structs.replace(pod_config(service.path.parent), **fields)
-        return gate_module.Gate(pod, client, Telemetry(pod.telemetry_socket))
+        return gate_of(pod, client)
 
     return make
-
-
-@contextlib.contextmanager
-def asking(route: str | None) -> Iterator[HttpExchange]:
-    """Be asked over HTTP on a route, None: otherwise."""
-    exchange = HttpExchange(headers.begin([], 1), route or "")
-    current.set(exchange if route else None)
-    try:
-        yield exchange
-    finally:
-        current.set(None)
 
 
 @pytest.mark.parametrize(

@@ -18,9 +18,7 @@ from guided_engine import ledger
 from guided_engine.admission import headers as trace_headers
 from guided_engine.admission import middleware
 from guided_engine.admission.exchange import HttpExchange, current
-from guided_engine.admission.gate import Gate
-from guided_engine.admission.service_client import GrammarClient
-from guided_engine.telemetry import Telemetry
+from support.admitting import gate_of
 from support.engine import pod_config
 
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -35,9 +33,8 @@ class Served:
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self.socket.bind(str(pod.telemetry_socket))
         self.socket.settimeout(5)
-        client = GrammarClient(pod.service_socket, lambda: wire.Hello(role="api", pid=1, boot="b"))
-        self.telemetry = Telemetry(pod.telemetry_socket)
-        gate = Gate(pod, client, self.telemetry)
+        gate = gate_of(pod)
+        self.telemetry = gate._telemetry
         monkeypatch.setattr(middleware, "process_gate", lambda: gate)
         monkeypatch.setattr(ledger, "applied", lambda: [wire.Patch(name="admission", state="Applied")])
         self.sent: list[Any] = []

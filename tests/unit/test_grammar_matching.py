@@ -1,6 +1,5 @@
-"""What holds for every library's matcher and for the registry, shown with the backend that has no library."""
+"""The table of grammar libraries, and a backend more that has no library."""
 
-import json
 from typing import Any, get_args
 
 import numpy as np
@@ -10,38 +9,17 @@ from guided_contract import backends
 from guided_contract.wire import Kind
 from guided_engine.ranks.loaded_grammars import LoadedGrammars
 from guided_grammar import registry
-from guided_grammar.backend import BackendError, Library, Threads, one_line
-from guided_grammar.masks import Bitmask, allows, words
-from guided_grammar.matching import Matcher
+from guided_grammar.backend import BackendError, Library
+from guided_grammar.masks import allows, words
 from guided_grammar.registry import Backends
 from guided_sidecar.grammar.compile.compiler import Compiler
 from guided_sidecar.grammar.compile.vocabulary import Vocabulary
 from guided_sidecar.grammar.prepare.jobs import load_of
 from guided_sidecar.grammar.worker_messages import Job
-from support.fake_backend import FakeLibrary, FakeTokenizer
+from support.fake_backend import FakeTokenizer
 
 TOKENS = [b"", b"a", b"b", b"ab", b"c", *[b""] * 30, b"<end>"]
 END = len(TOKENS) - 1
-BACKEND = FakeLibrary().open(FakeTokenizer.of(TOKENS, END), Threads())
-A, B, AB, C = range(1, 5)
-
-
-def matcher(*texts: str) -> Matcher:
-    return BACKEND.compile("choice", json.dumps(texts)).matcher()
-
-
-def rows(count: int) -> Bitmask:
-    return np.full((count, words(len(TOKENS))), -1, dtype=np.int32)
-
-
-def allowed(row: Bitmask) -> set[int]:
-    return {token for token in range(len(TOKENS)) if allows(row, token)}
-
-
-def test_what_no_backend_takes_is_refused_in_words() -> None:
-    with pytest.raises(BackendError, match="choices only"):
-        BACKEND.compile("regex", "a")
-    assert one_line("[12:00:00] /project/x.cc:1: not\n  this") == "not this"
 
 
 class Forms:
@@ -58,16 +36,16 @@ def test_a_third_backend_is_a_module_and_a_line_in_the_table(monkeypatch: pytest
     entry = backends.Entry("fake", "support.fake_backend", "pluggy")
     monkeypatch.setitem(backends.NAMES, "Fake", "fake")
     monkeypatch.setitem(backends._BY_NAME, "fake", entry)
-    words = Vocabulary(len(TOKENS), Forms(), {}, TOKENS)
+    vocabulary = Vocabulary(len(TOKENS), Forms(), {}, TOKENS)
     job = Job(key="k", kind="choice", spec='["ab", "abc"]', backends=["fake"], timeout_s=1, memory_bytes=1)
 
-    done = Compiler(Backends(words), words).run(job)
+    done = Compiler(Backends(vocabulary), vocabulary).run(job)
 
-    ranks = LoadedGrammars(Backends(words))
+    ranks = LoadedGrammars(Backends(vocabulary))
     assert not ranks.load(load_of("k", done)).error
-    row = rows(1)
+    row = np.full((1, words(len(TOKENS))), -1, dtype=np.int32)
     ranks.matcher("k", None).fill(row, 0)
-    assert allowed(row[0]) == {A, AB}
+    assert [TOKENS[token] for token in range(len(TOKENS)) if allows(row[0], token)] == [b"a", b"ab"]
 
 
 def test_every_library_of_the_table_is_there() -> None:
