@@ -17,7 +17,7 @@ from support.engine import pod_config
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # vLLM's own imports warn
 
 
-def waiting(name: str = "a") -> tuple[HttpExchange, Any]:
+def waiting(name: str) -> tuple[HttpExchange, Any]:
     """Return a request that waits, and what vLLM knows of it."""
     from vllm.sampling_params import RequestOutputKind
     from vllm.v1.engine.output_processor import RequestOutputCollector
@@ -32,20 +32,6 @@ def assert_told_to_come_again(exchange: HttpExchange) -> None:
     assert exchange.failure is not None
     error = exchange.failure
     assert (error.code.value, error.code.http_status, error.retry_after_s) == ("engine_dead", 503, 1.0)
-
-
-async def test_whoever_waits_is_told_to_come_again() -> None:
-    from vllm.v1.engine.exceptions import EngineDeadError
-    from vllm.v1.engine.output_processor import OutputProcessor
-
-    requests = {name: waiting(name) for name in "ab"}
-    states = {name: state for name, (_, state) in requests.items()}
-    tell = api_ends._dying(OutputProcessor.propagate_error)
-    tell(SimpleNamespace(request_states=states), EngineDeadError())
-    for exchange, state in requests.values():
-        assert_told_to_come_again(exchange)
-        with pytest.raises(EngineDeadError):  # vLLM's own way of ending what waits, and itself, stays
-            await state.queue.get()
 
 
 async def test_whoever_comes_meanwhile_is_told_to_come_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -66,18 +52,19 @@ async def test_whoever_comes_meanwhile_is_told_to_come_again(monkeypatch: pytest
     assert_told_to_come_again(comes)
 
 
-async def test_whoever_waits_while_the_server_leaves_is_told_to_come_again() -> None:
+async def test_whoever_waits_while_the_engine_dies_or_the_server_leaves_is_told_to_come_again() -> None:
     """vLLM ends its engine, and reads from it no more, before it waits for its connections."""
     from vllm.v1.engine.async_llm import AsyncLLM
     from vllm.v1.engine.exceptions import EngineDeadError
     from vllm.v1.engine.output_processor import OutputProcessor
 
-    exchange, state = waiting()
+    requests = {name: waiting(name) for name in "ab"}
     tell = api_ends._dying(OutputProcessor.propagate_error)
-    outputs = SimpleNamespace(request_states={"a": state})
+    outputs = SimpleNamespace(request_states={name: state for name, (_, state) in requests.items()})
     outputs.propagate_error = lambda error: tell(outputs, error)
     llm = SimpleNamespace(output_handler=asyncio.create_task(asyncio.sleep(60)), output_processor=outputs)
     await asyncio.to_thread(api_ends._leaving(AsyncLLM.shutdown), llm)
-    with pytest.raises(EngineDeadError):
-        await asyncio.wait_for(state.queue.get(), 10)
-    assert_told_to_come_again(exchange)
+    for exchange, state in requests.values():
+        with pytest.raises(EngineDeadError):  # vLLM's own way of ending what waits, and itself, stays
+            await asyncio.wait_for(state.queue.get(), 10)
+        assert_told_to_come_again(exchange)

@@ -234,6 +234,6 @@ def test_the_resource_names_it_and_gives_it_no_params(name: str) -> None:
 
 
 def test_a_class_without_vllm_is_told_by_what_it_has() -> None:
-    sequence = Harness("support.vllm_like:Target", context=CONTEXT).sequence
+    sequence = Harness("support.odd_processors:Target", context=CONTEXT).sequence
     [row] = sequence(sampling_params=SimpleNamespace(target=7)).rows()
     assert np.flatnonzero(row == 0).tolist() == [7]

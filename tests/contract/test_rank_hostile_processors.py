@@ -11,7 +11,7 @@ import torch
 from guided_contract.config import LogitsProcessorConfig
 from guided_contract.records import ProcessorFailure, ProcessorTimes
 from guided_engine.processors import dense
-from guided_engine.processors.edits import MOST_IDS, Edits
+from guided_engine.processors.edits import Edits
 from guided_engine.processors.interface import (
     Context,
     Params,
@@ -41,21 +41,17 @@ def talk(*_arguments: Any) -> Any:
     raise ValueError("secret" * 2_000_000)
 
 
-def edits(**fields: Any) -> Callable[[int], list[Edits]]:
-    plain = {"ids": np.array([5]), "values": np.array([1.0])}
-    return lambda rows: [Edits(**plain | fields)] * rows
+def only(how: Any) -> Callable[[int], list[Edits]]:
+    return lambda rows: [Edits(np.array([5]), np.array([1.0]), is_only=how)] * rows
 
 
+# Numbers that no row takes: tests/unit/test_processor_edits.py.
 WAYS: dict[str, Callable[[int], Any]] = {
     "a panic": panic,
     "a long story": talk,
-    "only this, as nothing": edits(is_only=None),
-    "only this, as an array": edits(is_only=np.array([True, False])),
-    "ids that wrap": edits(ids=np.array([2**32 + 7], np.uint64)),
-    "ids as objects": edits(ids=np.array([5], object)),
-    "a NaN in the middle": edits(ids=np.arange(3), values=np.array([1, np.nan, 1])),
-    "values beyond float32": edits(values=np.array([1e39])),
-    "more ids than a row has": lambda rows: [Edits.forbid(np.zeros(MOST_IDS + 1, np.int32))] * rows,
+    "only this, as nothing": only(None),
+    "only this, as an array": only(np.array([True, False])),
+    "a wrong number": lambda rows: [Edits.add([5], [np.nan])] * rows,
 }
 
 

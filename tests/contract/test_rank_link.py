@@ -77,15 +77,8 @@ class TestLink:
         """Without a limit of the process's stack, as some sites have it, glibc gives a thread 2 MiB."""
         schema = grammars.references_in_a_row(2_500)
         with FakeService(path) as service:
-            started = [
-                "bash",
-                "-c",
-                'ulimit -s unlimited; exec "$0" -c "$1" "$2"',
-                sys.executable,
-                LOADS,
-                path,
-            ]
-            child = subprocess.Popen(started)
+            shell = 'ulimit -s unlimited; exec "$0" -c "$1" "$2"'
+            child = subprocess.Popen(["bash", "-c", shell, sys.executable, LOADS, path])
             try:
                 service.wait_for(Hello)
                 service.peers("rank")[0].send(Load(key="k", backend="guidance", spec=json.dumps(schema)))

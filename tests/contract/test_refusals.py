@@ -192,8 +192,7 @@ async def test_audio_takes_no_constraint_and_no_name(task: str) -> None:
     assert refusal.value.code == "request_not_admitted"
 
 
-@pytest.mark.parametrize("asked", ["constraint", "name"])
-async def test_streaming_input(monkeypatch: pytest.MonkeyPatch, asked: str) -> None:
+async def test_streaming_input(monkeypatch: pytest.MonkeyPatch) -> None:
     """What later parts ask for is refused where it arrives: tests/contract/test_core_detached.py."""
     from vllm.sampling_params import RequestOutputKind, SamplingParams, StructuredOutputsParams
 
@@ -214,15 +213,11 @@ async def test_streaming_input(monkeypatch: pytest.MonkeyPatch, asked: str) -> N
         add_request = api._admitting(inner)
 
     stream = parts()
-    plain = SamplingParams(output_kind=RequestOutputKind.DELTA)
-    await Engine().add_request("1", stream, plain)
-    assert added == [stream]
-    guided = {
-        "constraint": SamplingParams(structured_outputs=StructuredOutputsParams(json=SCHEMA)),
-        "name": SamplingParams(extra_args=NAMED),
-    }[asked]
-    with refused() as refusal:
-        await Engine().add_request("1", stream, guided)
-    assert refusal.value.error.code == "request_not_admitted"
-    assert "streaming input" in str(refusal.value)
+    await Engine().add_request("1", stream, SamplingParams(output_kind=RequestOutputKind.DELTA))
+    constraint = StructuredOutputsParams(json=SCHEMA)
+    for guided in (SamplingParams(structured_outputs=constraint), SamplingParams(extra_args=NAMED)):
+        with refused() as refusal:
+            await Engine().add_request("1", stream, guided)
+        assert refusal.value.error.code == "request_not_admitted"
+        assert "streaming input" in str(refusal.value)
     assert added == [stream]

@@ -47,9 +47,9 @@ def _short_graphs() -> None:
     )
 
 
-def _pod(log: str, *, container: str = "engine", name: str = "a") -> Any:
+def _pod(log: str, name: str = "a") -> Any:
     status = {
-        "name": container,
+        "name": "engine",
         "restartCount": 1,
         "state": {"waiting": {"reason": "CrashLoopBackOff"}},
         "lastState": {"terminated": {"exitCode": 1, "reason": "Error", "message": log[-KEPT:]}},
@@ -58,8 +58,8 @@ def _pod(log: str, *, container: str = "engine", name: str = "a") -> Any:
     return view({"metadata": metadata, "spec": {}, "status": {"containerStatuses": [status]}})
 
 
-def _ended(log: str, **of: Any) -> Any:
-    return trouble([_pod(log, **of)])
+def _ended(log: str) -> Any:
+    return trouble([_pod(log)])
 
 
 def _last_line(words: str) -> str:

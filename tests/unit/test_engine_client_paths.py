@@ -43,37 +43,25 @@ def function(parameters: Any, **fields: Any) -> dict[str, Any]:
 UNTYPED = {"properties": PARAMETERS["properties"], "$defs": {"d": {}}}
 
 
+IN_TOOLS = "tools[1].function.parameters.properties['a b'].type"
+AS_TEXT = {"structured_outputs": {"json": json.dumps(SCHEMA)}}
+
+
 @pytest.mark.parametrize(
     ("kind", "spec", "path", "body", "expected"),
     [
-        (
-            "structural_tag",
-            TAG,
-            f"{IN_TAG}.properties['a b'].type",
-            {"tools": [function(OTHER), function(PARAMETERS)]},
-            "tools[1].function.parameters.properties['a b'].type",
-        ),
-        (
-            "structural_tag",
-            TAG,
-            IN_TAG,
-            {"tools": [{"name": "f", "input_schema": UNTYPED}]},  # vLLM gives it a type
-            "tools[0].input_schema",
-        ),
-        (
-            "json",
-            SCHEMA,
-            "$",
-            {"structured_outputs": {"json": json.dumps(SCHEMA)}},
-            "structured_outputs.json",
-        ),
+        ("structural_tag", TAG, f"{IN_TAG}.properties['a b'].type", [OTHER, PARAMETERS], IN_TOOLS),
+        # vLLM gives it a type.
+        ("structural_tag", TAG, IN_TAG, {"tools": [{"input_schema": UNTYPED}]}, "tools[0].input_schema"),
+        ("json", SCHEMA, "$", AS_TEXT, "structured_outputs.json"),
         ("regex", "(", "$", {"structured_outputs": {"regex": "("}}, "structured_outputs.regex"),
         ("json", {"named": 1}, "$.a", {"vllm_xargs": {}}, "$.a"),
     ],
 )
 def test_a_fault_is_told_where_the_client_wrote_it(
-    kind: Any, spec: Any, path: str, body: dict[str, Any], expected: str
+    kind: Any, spec: Any, path: str, body: Any, expected: str
 ) -> None:
+    body = {"tools": [function(one) for one in body]} if isinstance(body, list) else body
     error = told(kind, spec, path, body, MESSAGES if "input_schema" in expected else CHAT)
     assert error["param"] == expected
     assert error["message"] == f"{expected}: no\n{expected}: neither"

@@ -98,7 +98,7 @@ async def test_processors_that_a_model_has_not_are_refused_before_its_grammar_is
 
 async def test_a_class_as_vllm_has_them_judges_the_requests_that_it_is_for(make: Make) -> None:
     processors = [
-        LogitsProcessorConfig(name="target", factory="support.vllm_like:Target"),
+        LogitsProcessorConfig(name="target", factory="support.odd_processors:Target"),
         LogitsProcessorConfig(name="other", factory="guided_engine.processors.dry:Dry"),
     ]
     gate = make(logits_processors=processors)

@@ -34,7 +34,7 @@ class Served:
         self.socket.bind(str(pod.telemetry_socket))
         self.socket.settimeout(5)
         gate = gate_of(pod)
-        self.telemetry = gate._telemetry
+        self.telemetry = gate.telemetry
         monkeypatch.setattr(middleware, "process_gate", lambda: gate)
         monkeypatch.setattr(ledger, "applied", lambda: [wire.Patch(name="admission", state="Applied")])
         self.sent: list[Any] = []
