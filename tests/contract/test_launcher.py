@@ -59,9 +59,7 @@ def launch(tmp_path: Path) -> Iterator[Launch]:
     started: list[Launched] = []
     with tempfile.TemporaryDirectory(prefix="gm-") as run_dir:
 
-        def start(
-            *args: str, version: str = SUPPORTED, env: dict[str, str] | None = None, **fields: Any
-        ) -> Launched:
+        def start(*args: str, version: str = SUPPORTED, **fields: Any) -> Launched:
             pod = pod_config(Path(run_dir), "model", **fields)
             out = tmp_path / "said.json"
             folder = fake_vllm.make(tmp_path / "python", version)
@@ -70,7 +68,6 @@ def launch(tmp_path: Path) -> Iterator[Launch]:
                 names.ENV_CONFIG: str(write_config(pod)),
                 "PYTHONPATH": os.pathsep.join(filter(None, (str(folder), os.environ.get("PYTHONPATH")))),
                 "FAKE_VLLM_OUT": str(out),
-                **(env or {}),
             }
             command = [*LAUNCHER, "--", *args, "--port", str(pod.ports.engine)]
             process = Process.start("launcher", command, tmp_path / "log", environment=environment)

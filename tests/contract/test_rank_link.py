@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import socket
 import subprocess
 import sys
 import threading
@@ -127,12 +126,3 @@ class TestLink:
             with contextlib.suppress(OSError):
                 service.peers("rank")[-1]._connection.sendall(wire.LENGTH.pack(wire.MAX_FRAME_BYTES + 1))
             wait_until(lambda: len(service.received(Hello)) == 3)
-
-    def test_stops_while_it_waits_for_a_silent_service(self, path: Path) -> None:
-        with socket.socket(socket.AF_UNIX) as silent:
-            silent.bind(str(path))
-            silent.listen()
-            with self.linked(path, lambda _: None):
-                connection, _ = silent.accept()
-                connection.recv(4)
-                connection.close()

@@ -30,14 +30,12 @@ class Masker:
     """Where vLLM's runner masks; remembers for whom."""
 
     def __init__(self) -> None:
-        self.masked: list[list[str]] = []
-        self.rows: list[int] = []
+        self.masked: list[tuple[list[str], int]] = []
 
     def apply_grammar_bitmask(
         self, _logits: Any, _batch: Any, request_ids: list[str], bitmask: np.ndarray
     ) -> None:
-        self.rows.append(len(bitmask))
-        self.masked.append(list(request_ids))
+        self.masked.append((list(request_ids), len(bitmask)))
 
 
 class Runner:
@@ -155,11 +153,10 @@ class TestGuidedRunner:
         rank.step({"u": 1, "g": 4}, new=["g"], prompt=8)
         assert rank.masker.masked == []
         rank.step({"u": 1, "g": 4})
-        assert rank.masker.masked == [["g"]]
+        assert rank.masker.masked == [(["g"], 1)]
         rank.step({"u": 1}, finished=["g"])
         rank.step({"u": 1})
-        assert rank.masker.masked == [["g"]]
-        assert rank.masker.rows == [1]
+        assert rank.masker.masked == [(["g"], 1)]
         assert rank.guide.waits.total_ns > 0
         assert [each is None for each in rank.runner.sampled_with] == [True, True, False, True, True]
 

@@ -143,9 +143,6 @@ def test_tools_without_a_constraint(fields: dict[str, Any], *, refuses: bool) ->
     assert refusal.value.error.path == ("tool_choice" if "tool_choice" in fields else "tools")
 
 
-FUNCTION = {"type": "function", "name": "f", "parameters": SCHEMA}
-
-
 @pytest.mark.parametrize(
     ("strict", "mode", "path"),
     [(True, None, "tools"), (None, "required", "tool_choice"), (None, "auto", "")],
@@ -154,7 +151,8 @@ def test_tools_of_responses_without_a_constraint(*, strict: bool | None, mode: s
     """vLLM reads `allowed_tools`, and constrains nothing."""
     choice = {"type": "allowed_tools", "mode": mode, "tools": [{"type": "function", "name": "f"}]}
     asked = {"tool_choice": choice} if mode else {}
-    request = responses(tools=[{**FUNCTION, "strict": strict}], **asked)
+    function = {"type": "function", "name": "f", "parameters": SCHEMA, "strict": strict}
+    request = responses(tools=[function], **asked)
     if not path:
         assert request.to_sampling_params(9, {}).max_tokens == 9
         return

@@ -135,14 +135,12 @@ def test_what_the_batch_hands_on_to_the_chats_class_is_not_ignored() -> None:
 
 SCHEMA = {"type": "object", "properties": {"a": {"type": "string"}}}
 TAG = {"type": "structural_tag", "format": {"type": "json_schema", "json_schema": SCHEMA}}
+BACKEND = "vllm.v1.structured_output.backend_"
 PATCHED = (
-    ("vllm.v1.structured_output.backend_xgrammar", "validate_xgrammar_grammar"),
-    ("vllm.v1.structured_output.backend_guidance", "validate_guidance_grammar"),
-    ("vllm.v1.structured_output.backend_outlines", "validate_structured_output_request_outlines"),
-    (
-        "vllm.v1.structured_output.backend_lm_format_enforcer",
-        "validate_structured_output_request_lm_format_enforcer",
-    ),
+    (f"{BACKEND}xgrammar", "validate_xgrammar_grammar"),
+    (f"{BACKEND}guidance", "validate_guidance_grammar"),
+    (f"{BACKEND}outlines", "validate_structured_output_request_outlines"),
+    (f"{BACKEND}lm_format_enforcer", "validate_structured_output_request_lm_format_enforcer"),
     ("vllm.parser.abstract_parser", "_xgrammar_supports"),
     ("vllm.parser.abstract_parser", "Grammar"),
     ("vllm.parser.abstract_parser", "structured_outputs_to_format"),
