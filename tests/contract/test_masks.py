@@ -50,6 +50,9 @@ LENGTHS: dict[str, Case] = {
     "two properties": Case(obj(a=SHORT, b=LEAST), ('{"a":"%s","b":"%s"}', '{ "a" : "%s" , "b" : "%s" }')),
     "items": Case({"type": "array", "items": MIDDLE}, ('["%s","%s", "%s"]', "[]")),
     "null or a string": Case(obj(a={"anyOf": [{"type": "null"}, SHORT]}, b=EMPTY), ('{"a":"%s","b":""}',)),
+    "first items": Case(
+        {"type": "array", "prefixItems": [MIDDLE, {"type": "integer"}], "items": MIDDLE}, ('["%s",1,"%s"]',)
+    ),
     "other properties": Case({"type": "object", "additionalProperties": MIDDLE}, ('{"b%s":"%s"}',)),
     "recursion": Case(
         {"$defs": {"N": obj(t=SHORT, n={"anyOf": [{"type": "null"}, {"$ref": "#/$defs/N"}]})}}

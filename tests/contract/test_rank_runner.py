@@ -160,6 +160,14 @@ class TestGuidedRunner:
         assert rank.guide.waits.total_ns > 0
         assert [each is None for each in rank.runner.sampled_with] == [True, True, False, True, True]
 
+    def test_a_warm_up_is_no_step_and_has_vllms_masks(self) -> None:
+        rank = Rank()
+        rank.step({"g": 1}, new=["g"])
+        rank.runner.execute_model(rank.plan({"g": 1}, ["g"]), dummy_run=True)
+        rank.runner.sample_tokens("warm-up")
+        assert rank.runner.sampled_with[1:] == ["warm-up"]
+        assert len(rank.steps) == 1
+
     def test_which_drafts_are_invalid_is_written_beside_the_output(self) -> None:
         rank = Rank(drafts=True)
         rank.step({"g": 1}, new=["g"])

@@ -102,12 +102,7 @@ async def test_ranks_of_two_nodes_are_compared(pods: tuple[PodConfig, PodConfig]
             with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
                 sender.sendto(records.encode(record), str(pod.telemetry_socket))
 
-        async def told() -> End:
-            answer = await api.receive()
-            assert isinstance(answer, End)
-            return answer
-
-        waiting = asyncio.create_task(told())
+        waiting = asyncio.create_task(api.receive())
         say(first, 0, 7)
         while not waiting.done():  # until the far rank's link is welcome: what it says before is lost
             say(second, 1, 8)

@@ -64,11 +64,8 @@ class _Wave(SequenceProcessor):
         self._tokens.extend(tokens)
 
 
-class LeavesNothing(DenseFactory[Params]):
+class LeavesNothing(GivesNan):
     """Forbids every token."""
-
-    def create(self, _sequence: SequenceInfo[Params]) -> SequenceProcessor | None:
-        return Same(0)
 
     def apply(self, logits: Any, _rows: Sequence[Any]) -> None:
         logits.fill_(float("-inf"))
