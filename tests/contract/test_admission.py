@@ -2,11 +2,8 @@
 
 import http.client
 import json
-import os
 import re
 import secrets
-import signal
-import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, ClassVar
@@ -17,7 +14,6 @@ import pytest
 from guided_contract import records, wire
 from guided_engine.admission.gate import ROUTES as ROUTES_SERVED
 from guided_engine.admission.gate import UNGUIDED_ROUTES
-from guided_engine.launcher.stall import is_alive
 from support import routes
 from support.engine import wait_until
 from support.fake_service import llguidance_text
@@ -28,13 +24,6 @@ from support.stage import Stage, completion, error_of, guided, staged
 LINGERS = {"logits_processors": "lingers"}
 pytestmark = pytest.mark.engine
 
-ROUTES = (
-    "/v1/completions",
-    "/v1/chat/completions",
-    "/v1/responses",
-    "/v1/messages",
-    "/inference/v1/generate",
-)
 # POST routes of vLLM that never ask the engine for tokens.
 NOT_GENERATING = (
     *("/tokenize", "/detokenize", "/ping", "/v1/messages/count_tokens", "/v1/responses/{response_id}/cancel"),
@@ -51,6 +40,7 @@ SCHEMA_AT = {
     "/v1/messages": "output_config.format.schema",
     "/inference/v1/generate": "sampling_params.structured_outputs.json",
 }
+ROUTES = tuple(SCHEMA_AT)
 
 
 @pytest.fixture(scope="module")
@@ -66,58 +56,6 @@ def stage(engine_stage: Stage) -> Iterator[Stage]:
     yield engine_stage
     wait_until(lambda: engine_stage.running() == 0)
     assert not engine_stage.native_calls.exists(), engine_stage.native_calls.read_text()
-
-
-@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
-@pytest.mark.parametrize("route", ROUTES)
-def test_broken_schema_is_400(stage: Stage, route: str, *, stream: bool) -> None:
-    stage.service.refuse("oddity", "grammar_invalid", "$.type: no such type", path="$.type")
-    response = stage.client.post(route, json=guided(route, {"type": "oddity"}, stream=stream))
-    assert response.status_code == 400
-    assert response.headers["content-type"] == "application/json"
-    assert (response.json().get("type") == "error") == (
-        route == "/v1/messages"
-    )  # as Anthropic's clients want
-    record = stage.record()
-    assert error_of(response) == {
-        "message": f"{SCHEMA_AT[route]}.type: no such type",
-        "type": "invalid_request_error",
-        "param": f"{SCHEMA_AT[route]}.type",
-        "code": "grammar_invalid",
-        "request_id": response.headers["x-request-id"],
-        "trace_id": record.trace_id,
-    }
-    assert response.headers["traceresponse"] == f"00-{record.trace_id}-{record.span_id}-01"
-    assert (record.status, record.error_code, record.route) == (400, "grammar_invalid", route)
-    assert (record.kind, record.grammar_key) == ("json", None)
-
-
-@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
-@pytest.mark.parametrize("route", ROUTES)
-def test_guided_answer(stage: Stage, route: str, *, stream: bool) -> None:
-    response = stage.client.post(
-        route,
-        json=guided(route, {"enum": ["stone", "water"]}, stream=stream),
-    )
-    assert response.status_code == 200, response.text
-    in_tokens = route == "/inference/v1/generate"
-    assert '\\"stone\\"' in response.text or '\\"water\\"' in response.text or stream or in_tokens
-    asked = stage.service.wait_for(wire.Prepare)
-    assert json.loads(asked.spec) == {"enum": ["stone", "water"]}
-    stage.wait_released(asked.id)
-    record = stage.record()
-    assert response.headers["traceresponse"] == f"00-{record.trace_id}-{record.span_id}-01"
-    name = response.headers["x-request-id"]
-    if route in {"/v1/completions", "/v1/chat/completions"}:
-        answered = response.text if stream else json.dumps({"id": response.json()["id"]})
-        assert re.search(r'"id": ?"([\w-]+)"', answered)[1] in name  # type: ignore[index]
-    assert (record.status, record.error_code, record.kind, record.stream) == (200, None, "json", stream)
-    assert (record.trace_id, record.parent_span_id, record.sampled) == (stage.trace_id, "1" * 16, True)
-    assert asked.traceparent == f"00-{stage.trace_id}-{record.span_id}-01"
-    assert record.grammar_key
-    assert record.model == "tiny"
-    engine = stage.engine_span(stage.trace_id, record.span_id).attributes
-    assert engine["gen_ai.usage.completion_tokens"] > 0
 
 
 def test_unsampled_trace_stays_unsampled(stage: Stage) -> None:
@@ -170,17 +108,6 @@ def _unguided(route: str, **more: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("route", ROUTES)
-def test_a_constraint_in_vllms_former_words_is_400(stage: Stage, route: str) -> None:
-    """vLLM's answer is 200 and a story."""
-    response = stage.client.post(route, json=_unguided(route) | {"guided_json": CARD})
-    assert response.status_code == 400, response.text
-    error = error_of(response)
-    assert (error["code"], error["param"]) == ("request_unknown_constraint", "guided_json")
-    assert response.headers["x-request-id"] == error["request_id"]
-    assert not stage.service.received(wire.Prepare)
-
-
-@pytest.mark.parametrize("route", ROUTES)
 def test_keys_that_vllm_does_not_know_are_named(stage: Stage, route: str) -> None:
     response = stage.client.post(route, json=_unguided(route) | {"regex": "a", "extra_body": {"top_k": 3}})
     assert response.status_code == 200, response.text
@@ -192,60 +119,37 @@ def test_keys_that_vllm_does_not_know_are_named(stage: Stage, route: str) -> Non
     assert not stage.service.received(wire.Prepare)
 
 
-@pytest.mark.parametrize("forced", ["required", "named"])
-@pytest.mark.parametrize("route", ["/v1/chat/completions", "/v1/responses", "/v1/messages"])
-def test_a_forced_calls_arguments_are_held_to_the_tool(stage: Stage, route: str, forced: str) -> None:
+PLAIN = {"name": "f", "parameters": CARD}
+
+
+@pytest.mark.parametrize(
+    ("route", "at", "tool", "choice"),
+    [
+        (
+            "/v1/chat/completions",
+            "tools[0].function.parameters",
+            {"type": "function", "function": PLAIN},
+            {"type": "function", "function": {"name": "f"}},
+        ),
+        ("/v1/responses", "tools[0].parameters", {"type": "function", **PLAIN}, "required"),
+        ("/v1/messages", "tools[0].input_schema", {"name": "f", "input_schema": CARD}, {"type": "any"}),
+    ],
+)
+def test_a_forced_calls_arguments_are_held_to_the_tool(
+    stage: Stage, route: str, at: str, tool: Any, choice: Any
+) -> None:
     """Though no tool is strict; and a fault in its parameters is told where the client wrote them."""
     path = "$.format.tags[1].content.json_schema.properties.name.type"
     stage.service.refuse("", "grammar_invalid", f"{path}: no such type", path=path)
-    plain = {"name": "f", "parameters": CARD}
-    at, tool, choice = {
-        "/v1/chat/completions": (
-            "tools[0].function.parameters",
-            {"type": "function", "function": plain},
-            {"type": "function", "function": {"name": "f"}},
-        ),
-        "/v1/responses": (
-            "tools[0].parameters",
-            {"type": "function", **plain},
-            {"type": "function", "name": "f"},
-        ),
-        "/v1/messages": (
-            "tools[0].input_schema",
-            {"name": "f", "input_schema": CARD},
-            {"type": "tool", "name": "f"},
-        ),
-    }[route]
-    if forced == "required":
-        choice = {"type": "any"} if route == "/v1/messages" else "required"
-    body = _unguided(route) | {"tools": [tool], "tool_choice": choice}
-    response = stage.client.post(route, json=body)
+    response = stage.client.post(route, json=_unguided(route) | {"tools": [tool], "tool_choice": choice})
     assert response.status_code == 400, response.text
     asked = stage.service.wait_for(wire.Prepare)
-    assert asked.kind == "structural_tag"
     contents = [tag["content"]["json_schema"] for tag in json.loads(asked.spec)["format"]["tags"]]
     assert contents == [CARD] * 2
     error = error_of(response)
     assert error["param"] == f"{at}.properties.name.type"
     assert error["message"] == f"{at}.properties.name.type: no such type"
-    assert stage.record().kind == "structural_tag"
-
-
-@pytest.mark.parametrize("route", ["/v1/completions", "/v1/chat/completions", "/v1/responses"])
-def test_what_vllm_would_trip_over_or_drop_is_400(stage: Stage, route: str) -> None:
-    """With ids, and over a connection that serves the next request."""
-    asked: list[tuple[dict[str, Any], str]] = [
-        ({"structured_outputs": "json"}, "structured_outputs"),
-        ({"ignore_eos": True, "structured_outputs": {"regex": "a"}}, "ignore_eos"),
-    ]
-    for more, param in asked:
-        text = json.dumps(_unguided(route) | more)
-        response = stage.client.post(route, content=text, headers={"content-type": "application/json"})
-        assert response.status_code == 400, response.text
-        error = error_of(response)
-        assert (error["param"], error["request_id"]) == (param, response.headers["x-request-id"])
-        assert isinstance(error["code"], str)
-    assert not stage.service.received(wire.Prepare)
+    assert asked.kind == stage.record().kind == "structural_tag"
 
 
 def test_other_routes_refuse_guided_requests(stage: Stage) -> None:
@@ -320,23 +224,18 @@ def test_each_prompt_has_one_lease_for_all_its_sequences(stage: Stage) -> None:
 
 def test_parallel_requests_keep_their_verdicts(stage: Stage) -> None:
     stage.service.refuse("bad", "grammar_dead_end")
-    statuses: dict[int, int] = {}
 
-    def ask(number: int) -> None:
+    def ask(number: int) -> int:
         schema = {"const": "bad"} if number % 2 else {"enum": ["stone"]}
         body = guided("/v1/completions", schema, stream=number % 4 < 2)
-        statuses[number] = httpx.post(f"{stage.engine.url}/v1/completions", json=body, timeout=60).status_code
+        return httpx.post(f"{stage.engine.url}/v1/completions", json=body, timeout=60).status_code
 
-    threads = [threading.Thread(target=ask, args=(number,)) for number in range(16)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert statuses == {number: 400 if number % 2 else 200 for number in range(16)}
+    with ThreadPoolExecutor(16) as pool:
+        assert list(pool.map(ask, range(16))) == [200, 400] * 8
 
 
 class TestSequenceFailures:
-    """A sequence that fails while generating: a processor raises, or a rank does not know the grammar."""
+    """A sequence that fails while generating: a processor raises."""
 
     def test_whole_answer_is_422(self, stage: Stage) -> None:
         body = completion(ignore_eos=True, vllm_xargs={"logits_processors": "fails"})
@@ -353,7 +252,7 @@ class TestSequenceFailures:
         assert status == 200
         last = json.loads(next(line for line in reversed(data) if line != "[DONE]"))
         error = last if route == "/v1/responses" else last["error"]
-        assert error["code"] == "sequence_processor_failed"
+        assert error["code"] == stage.record().error_code == "sequence_processor_failed"
         stage.wait_released(stage.service.wait_for(wire.Prepare).id)
 
     def test_every_choice_ends_with_the_one_that_fails(self, stage: Stage) -> None:
@@ -372,18 +271,9 @@ class TestSequenceFailures:
         assert len(data) < 300  # 1200 tokens were asked for
         wait_until(lambda: stage.running() == 0)
 
-    def test_grammar_unknown_to_the_rank(self, stage: Stage) -> None:
-        stage.service.script["unknown"] = lambda asked: wire.Prepared(
-            id=asked.id, key="0" * 64, backend="guidance"
-        )
-        response = stage.client.post("/v1/completions", json=guided("/v1/completions", {"const": "unknown"}))
-        assert response.status_code == 422
-        assert error_of(response)["code"].startswith("sequence_")
-        assert stage.client.post("/v1/completions", json=completion()).status_code == 200
 
-
-class TestBeforeTheProof:
-    """Ranks have loaded a grammar, the engine has begun with it, and its proof is still to come."""
+class TestVerdicts:
+    """What is said of a grammar at once; or after ranks have loaded it and the engine has begun with it."""
 
     LONG: ClassVar = {"type": "string", "minLength": 400}
 
@@ -401,35 +291,68 @@ class TestBeforeTheProof:
 
             yield begin
 
+    @pytest.mark.parametrize("late", [False, True], ids=["at once", "by its proof"])
     @pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
     @pytest.mark.parametrize("route", ROUTES)
-    def test_a_refusal_is_400(self, stage: Stage, begin: Any, route: str, *, stream: bool) -> None:
-        coming, number = begin(route, guided(route, self.LONG, stream=stream, max_tokens=450))
-        fields = {"message": "$: no way out", "path": "$"}
-        stage.service.judge(wire.Refused(id=number, code="grammar_dead_end", **fields))
-        response = coming.result(30)
+    def test_a_refusal_is_400(
+        self, stage: Stage, begin: Any, route: str, *, stream: bool, late: bool
+    ) -> None:
+        refused: Any = {"code": "grammar_invalid", "message": "$.type: no such type", "path": "$.type"}
+        body = guided(route, self.LONG, stream=stream, max_tokens=450)
+        if late:
+            coming, number = begin(route, body)
+            stage.service.judge(wire.Refused(id=number, **refused))
+            response = coming.result(30)
+        else:
+            stage.service.refuse("", **refused)
+            response = stage.client.post(route, json=body)
+        record, path = stage.record(), f"{SCHEMA_AT[route]}.type"
         assert response.status_code == 400
         assert response.headers["content-type"] == "application/json"
-        assert error_of(response)["code"] == "grammar_dead_end"
-        record = stage.record()
-        assert (record.status, record.error_code, record.kind) == (400, "grammar_dead_end", "json")
+        # As Anthropic's clients want.
+        assert (response.json().get("type") == "error") == (route == "/v1/messages")
+        assert error_of(response) == {
+            "message": f"{path}: no such type",
+            "type": "invalid_request_error",
+            "param": path,
+            "code": "grammar_invalid",
+            "request_id": response.headers["x-request-id"],
+            "trace_id": record.trace_id,
+        }
+        assert response.headers["traceresponse"] == f"00-{record.trace_id}-{record.span_id}-01"
+        assert (record.status, record.error_code, record.route) == (400, "grammar_invalid", route)
+        assert (record.kind, bool(record.grammar_key)) == ("json", late)
 
     @pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
     @pytest.mark.parametrize("route", ROUTES)
     def test_an_answer_waits_for_the_proof_though_it_is_whole(
         self, stage: Stage, begin: Any, route: str, *, stream: bool
     ) -> None:
+        """And its ids are those of its record, of the client's trace and of vLLM's own span."""
         before = stage.steps()
         coming, number = begin(route, guided(route, {"enum": ["stone"]}, stream=stream))
         wait_until(lambda: stage.steps() > before and stage.running() == 0)
         assert not coming.done()
         stage.service.judge(wire.Proven(id=number, backend="guidance"))
         response = coming.result(30)
-        assert response.status_code == 200
-        assert stage.record().stream == stream
         stage.wait_released(number)
-        if route == "/v1/completions" and not stream:
-            assert response.json()["choices"][0]["text"] == '"stone"'
+        assert response.status_code == 200
+        in_tokens = route == "/inference/v1/generate"
+        assert '\\"stone\\"' in response.text or stream or in_tokens
+        record, asked = stage.record(), stage.service.wait_for(wire.Prepare)
+        assert json.loads(asked.spec) == {"enum": ["stone"]}
+        assert response.headers["traceresponse"] == f"00-{record.trace_id}-{record.span_id}-01"
+        assert asked.traceparent == f"00-{stage.trace_id}-{record.span_id}-01"
+        if route in {"/v1/completions", "/v1/chat/completions"}:
+            answered = response.text if stream else json.dumps({"id": response.json()["id"]})
+            name = re.search(r'"id": ?"([\w-]+)"', answered)
+            assert name
+            assert name[1] in response.headers["x-request-id"]
+        assert (record.status, record.error_code, record.kind, record.stream) == (200, None, "json", stream)
+        assert (record.trace_id, record.parent_span_id, record.sampled) == (stage.trace_id, "1" * 16, True)
+        assert (bool(record.grammar_key), record.model) == (True, "tiny")
+        engine = stage.engine_span(stage.trace_id, record.span_id).attributes
+        assert engine["gen_ai.usage.completion_tokens"] > 0
 
     @pytest.mark.parametrize("more", [{"n": 2, "temperature": 1}, {"stream": True}], ids=["n", "stream"])
     def test_another_library_begins_it_anew(self, stage: Stage, begin: Any, more: dict[str, Any]) -> None:
@@ -472,21 +395,3 @@ class TestBeforeTheProof:
         assert not coming.done()
         stage.service.judge(wire.Refused(id=number, code="grammar_dead_end", message="no"))
         assert error_of(coming.result(30))["code"] == stage.record().error_code == "grammar_dead_end"
-
-
-def test_processes_introduce_themselves(stage: Stage) -> None:
-    hellos = {hello.role: hello for hello in stage.service.received(wire.Hello)}
-    assert set(hellos) == {"launcher", "api", "core", "rank"}
-    assert len({hello.boot for hello in hellos.values()}) == 1
-    assert {patch.state for patch in hellos["api"].patches} == {"Applied"}
-
-
-def test_killed_api_server_leaves_nobody_of_a_real_engine(engine_stage: Stage) -> None:
-    """The last test: it ends the engine (vLLM issue 55510: core and ranks stay, and hold their GPUs)."""
-    hellos = engine_stage.service.received(wire.Hello)
-    pids = {hello.pid for hello in hellos}
-    assert all(map(is_alive, pids))
-    (api,) = {hello.pid for hello in hellos if hello.role == "api"}
-    os.kill(api, signal.SIGKILL)
-    wait_until(lambda: not engine_stage.engine.process.is_running(), 40)
-    assert not any(map(is_alive, pids))

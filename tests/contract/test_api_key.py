@@ -7,29 +7,20 @@ import pytest
 pytestmark = pytest.mark.filterwarnings("ignore")  # what vLLM and torch warn of when imported is theirs
 
 
-@pytest.mark.parametrize("path", ["/v1/chat/completions", "/inference/v1/generate"])
-def test_the_key_is_asked_for_where_the_documents_say(path: str) -> None:
-    assert _asked(path)
-
-
-@pytest.mark.parametrize("path", ["/health", "/metrics", "/tokenize", "/invocations"])
-def test_the_rest_is_open(path: str) -> None:
-    assert not _asked(path)
-
-
-def _asked(path: str) -> bool:
-    """Say whether a request without the key is stopped before the application."""
+@pytest.mark.parametrize(
+    ("path", "is_asked"),
+    [
+        *((path, True) for path in ("/v1/chat/completions", "/inference/v1/generate")),
+        *((path, False) for path in ("/health", "/metrics", "/tokenize", "/invocations")),
+    ],
+)
+def test_the_key_is_asked_for_where_the_documents_say(path: str, *, is_asked: bool) -> None:
     from vllm.entrypoints.serve.middleware.authenticate import AuthenticationMiddleware
 
-    passed: list[str] = []
+    def nobody(*_: Any) -> Any:
+        raise AssertionError("nobody reads or writes here")
 
-    def application(scope: Any, *_: Any) -> Any:
-        passed.append(scope["path"])
-
+    passed: list[Any] = []
     scope = {"type": "http", "method": "POST", "path": path, "headers": []}
-    AuthenticationMiddleware(application, ["key"])(scope, _nobody, _nobody)  # type: ignore[arg-type]
-    return not passed
-
-
-async def _nobody(*_: Any) -> Any:
-    raise AssertionError("nobody reads or writes here")
+    AuthenticationMiddleware(lambda *asked: passed.append(asked), ["key"])(scope, nobody, nobody)
+    assert (not passed) == is_asked, "a request without the key is stopped before the application"

@@ -6,10 +6,7 @@ among it, resolves as the row says, without a warning that is not known.
 """
 
 import json
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,13 +20,13 @@ from guided_contract.combinations.table import ROWS, that_hold
 from guided_engine.processors.interface import DenseFactory
 from guided_operator.api.combinations import facts_of
 from guided_operator.policy.spec_checks import check
+from support import apart
 from support.combinations import REFUSED, WARNED, Example, examples, numbers, resource, runner
 from support.manifests import guided_model
 
 # What vLLM and torch warn of when imported is theirs.
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.timeout(600)]
 
-ROOT = Path(__file__).parents[2]
 DEVICES = ("CPU", "CUDA")
 ALL = [pytest.param(one, id=one.where) for one in (*ROWS, *RAN)]
 
@@ -38,18 +35,10 @@ def answers(device: str, models: Path) -> dict[str, Any]:
     """Return what vLLM says to each example of a device; for the CPU with Triton's interpreter."""
     here = (each for row in (*ROWS, *RAN) for each in examples(row) if each.facts.device == device)
     questions = {each.name: each.asked(models) for each in here}
-    path = os.pathsep.join([str(ROOT / "tests" / "support" / "v2cpu"), *sys.path])
-    interprets = {"VLLM_USE_V2_MODEL_RUNNER": "1"} if device == "CPU" else {}
-    done = subprocess.run(
-        [sys.executable, "-m", "support.vllm_configurations", device],
-        input=json.dumps(questions),
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "PYTHONPATH": path, "VLLM_CACHE_ROOT": str(models / "cache"), **interprets},
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    told: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    interprets = apart.ON_V2 if device == "CPU" else {}
+    cache = {"VLLM_CACHE_ROOT": str(models / "cache")}
+    lines = apart.ran("vllm_configurations", device, given=json.dumps(questions), **cache, **interprets)
+    told: dict[str, Any] = json.loads(lines[-1])
     return told
 
 
@@ -139,7 +128,10 @@ def test_model_runner_v2_overlaps_no_batches_of_what_the_rows_name(monkeypatch: 
 def test_a_rank_refuses_by_vllms_own_configuration() -> None:
     from guided_engine.compat.combination_check import RefusedError, check, facts_of
 
-    config = SimpleNamespace(speculative_config=_drafts(), use_v2_model_runner=False)
+    drafts = SimpleNamespace(
+        method="ngram", rejection_sample_method="block", enable_adaptive_verification=False
+    )
+    config = SimpleNamespace(speculative_config=drafts, use_v2_model_runner=False)
     found = facts_of(config, [DenseFactory])
     assert (found.method, found.device, found.runner) == ("NGram", "CPU", "V1")
     assert (found.block, found.dense, found.undrafted) == (True, True, False)
@@ -157,10 +149,3 @@ def test_a_rank_refuses_by_vllms_own_configuration() -> None:
 
 class _Undrafted(DenseFactory[Any]):
     supports_speculation = False
-
-
-def _drafts(*, adaptive: bool = False) -> SimpleNamespace:
-    """Return vLLM's configuration of speculation, as far as a rank reads it."""
-    return SimpleNamespace(
-        method="ngram", rejection_sample_method="block", enable_adaptive_verification=adaptive
-    )

@@ -110,16 +110,12 @@ class TestEnds:
         assert running.take(second) == {}
 
     def test_a_failing_one_may_ask_for_prompt_logprobs(self, running: Core) -> None:
-        from vllm.v1.outputs import LogprobsTensors, ModelRunnerOutput
+        from vllm.v1.outputs import LogprobsTensors
 
         running.add("r", prompt_logprobs=1)
         scheduled = running.scheduler.schedule()
-        output = ModelRunnerOutput(
-            req_ids=["r"],
-            req_id_to_index={"r": 0},
-            sampled_token_ids=[[9]],
-            prompt_logprobs_dict={"r": LogprobsTensors.empty_cpu(2, 2)},
-        )
+        logprobs = {"r": LogprobsTensors.empty_cpu(2, 2)}
+        output = running.output(scheduled, {"r": [9]}, prompt_logprobs_dict=logprobs)
         setattr(output, ENDS_ATTRIBUTE, {"r": "sequence_dead_end"})
         (client,) = running.scheduler.update_from_output(scheduled, output).values()
         assert [one.stop_reason for one in client.outputs] == ["sequence_dead_end"]

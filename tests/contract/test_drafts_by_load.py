@@ -1,6 +1,6 @@
-"""numTokens Auto around the installed vLLM's own scheduler; the model runner, and the clock, are the test."""
+"""Draft tokens in vLLM's own scheduler: numTokens Auto, and which are counted; the test is the runner."""
 
-import itertools
+import pickle
 from collections import deque
 from itertools import pairwise
 from pathlib import Path
@@ -9,12 +9,18 @@ from typing import Any
 
 import msgspec
 import pytest
+from devtools import tinymodel
 
+from guided_contract.heartbeat import Heartbeats, core_slot
 from guided_contract.records import DraftTokens
+from guided_contract.wire import Hello
+from guided_engine.compat import core as core_patches
 from guided_engine.compat.core_drafts import DraftsByLoad, choose_drafts
+from guided_engine.compat.runner import INVALID_ATTRIBUTE
 from guided_operator.builders.arguments import schedule_by_load
-from support.engine import pod_config
-from support.scheduler import Core
+from support.engine import pod_config, wait_until
+from support.fake_service import FakeService
+from support.scheduler import Core, change_core
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
@@ -25,7 +31,7 @@ SLOW, QUICK = 0.9, 0.1  # seconds of a step with draft tokens, and without
 class Running:
     """A scheduler whose numbers are chosen, and what became of them."""
 
-    def __init__(self, *, is_async: bool, **speculative: Any) -> None:
+    def __init__(self, *, is_async: bool, ahead: int = 0, **speculative: Any) -> None:
         told = {
             "method": "ngram" if not is_async else "ngram_gpu",
             "num_speculative_tokens": MOST,
@@ -38,6 +44,7 @@ class Running:
         self.now_s = 100.0
         self.records: list[DraftTokens] = []
         self.proposed: list[int] = []
+        self._ahead, self._flying = ahead, deque[Any]()
 
     def choose(self) -> DraftsByLoad:
         made = DraftsByLoad(self.scheduler, 0, self.records.append, lambda: self.now_s)
@@ -47,7 +54,12 @@ class Running:
     def step(self) -> dict[str, Any]:
         """Run a step that accepts no drafts."""
         output = self.scheduler.schedule()
-        self.proposed.append(output.num_spec_tokens_to_schedule)
+        if output.num_scheduled_tokens:
+            self.proposed.append(output.num_spec_tokens_to_schedule)
+        self._flying.append(output)
+        if len(self._flying) <= self._ahead and self.scheduler.requests:
+            return {}
+        output = self._flying.popleft()
         with_drafts = any(map(len, output.scheduled_spec_decode_tokens.values()))
         self.now_s += SLOW if with_drafts else QUICK
         found = self.core.take(output)
@@ -118,77 +130,16 @@ def test_whatever_fails_leaves_vllm_its_own_schedule_and_ends_no_request(
     assert running.records[-1] == DraftTokens(engine=0, chosen=None, why=why)
 
 
-@pytest.mark.parametrize("batches", [[4], [4, 60]], ids=["one stage", "two stages"])
-def test_steps_in_flight_are_measured_whatever_is_between_them(batches: list[int]) -> None:
-    """As many batches as stages and a step ahead, now and then one of nothing: drafts, all in vain, go."""
-    played = Played(batches)
-    made = DraftsByLoad(played, 0, lambda _record: None, lambda: played.now_s)
+def test_steps_in_flight_are_measured() -> None:
+    """Async scheduling makes the next step before the last one's tokens are known."""
+    running = Running(is_async=True, ahead=1)
+    made = running.choose()
     controller: Any = made._controller
     take, seen = controller.take, []
     controller.take = lambda step: (seen.append(step), take(step))
-    made.start()
-    for number in range(1000):
-        played.step(is_empty=number % 10 == 5)
-    assert len(seen) > 850
-    assert sum(step.seconds is not None for step in seen) > 500
-    assert [played.dynamic_sd_lookup[batch] for batch in batches] == [0] * len(batches)
-
-
-class Played:
-    """As much of a scheduler as `DraftsByLoad` sees, of one that is a step ahead of its device."""
-
-    def __init__(self, batches: list[int]) -> None:
-        self.vllm_config = SimpleNamespace(
-            speculative_config=SimpleNamespace(enable_adaptive_verification=False),
-            parallel_config=SimpleNamespace(pipeline_parallel_size=len(batches)),
-        )
-        self.dynamic_sd_lookup = [0, *([MOST] * 62), 1, 0]
-        self.now_s = 0.0
-        self._batches = itertools.cycle(range(len(batches)))
-        self._names = [[f"{stage}-{number}" for number in range(size)] for stage, size in enumerate(batches)]
-        self._drafts = [0] * len(batches)
-        self._flying: deque[Any] = deque()
-
-    def step(self, *, is_empty: bool) -> None:
-        """Schedule one, and take the tokens of the oldest once more are in flight than there are stages."""
-        self._flying.append(self.schedule(is_empty=is_empty))
-        if len(self._flying) <= 1 + len(self._names):
-            return
-        output = self._flying.popleft()
-        names = list(output.num_scheduled_tokens)
-        if names:
-            self.now_s += 0.1 * sum(output.num_scheduled_tokens.values()) / len(names)
-        places = {name: place for place, name in enumerate(names)}
-        self.update_from_output(
-            output, SimpleNamespace(sampled_token_ids=[[1] for _ in names], req_id_to_index=places)
-        )
-
-    def schedule(self, *, is_empty: bool) -> Any:
-        """Return the next batch's step, or one of nothing."""
-        if is_empty:
-            return SimpleNamespace(
-                total_num_scheduled_tokens=0,
-                num_scheduled_tokens={},
-                scheduled_spec_decode_tokens={},
-                num_spec_tokens_to_schedule=0,
-            )
-        stage = next(self._batches)
-        names, drafts = self._names[stage], self._drafts[stage]
-        self._drafts[stage] = self.dynamic_sd_lookup[len(names)]
-        return SimpleNamespace(
-            total_num_scheduled_tokens=len(names) * (1 + drafts),
-            num_scheduled_tokens=dict.fromkeys(names, 1 + drafts),
-            scheduled_spec_decode_tokens=dict.fromkeys(names, [-1] * drafts) if drafts else {},
-            num_spec_tokens_to_schedule=self._drafts[stage],
-        )
-
-    def update_from_output(self, _output: Any, _sampled: Any) -> dict[int, Any]:
-        """Return nothing for anybody."""
-        return {}
-
-    def get_num_unfinished_requests(self) -> int:
-        """Return how many there are, for ever."""
-        return sum(map(len, self._names))
+    assert served(running) == [8] * 30
+    assert sum(step.seconds is not None for step in seen) > len(seen) / 3
+    assert running.proposed[-20:] == [0] * 20
 
 
 @pytest.mark.parametrize(
@@ -201,17 +152,13 @@ class Played:
 def test_where_there_is_nothing_to_choose_vllm_is_left_alone(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, speculative: dict[str, Any], why: str
 ) -> None:
-    left_alone(Running(is_async=False, **speculative).scheduler, tmp_path)
-    assert why in caplog.text
-
-
-def left_alone(scheduler: Any, folder: Path) -> None:
-    """Have its drafts chosen, and see that nothing came of it."""
+    scheduler = Running(is_async=False, **speculative).scheduler
     own, schedule = scheduler.dynamic_sd_lookup, scheduler.schedule
-    pod = msgspec.structs.replace(pod_config(folder, model="/nowhere"), drafts_by_load=True)
+    pod = msgspec.structs.replace(pod_config(tmp_path, model="/nowhere"), drafts_by_load=True)
     choose_drafts(scheduler, pod, 0)
     assert scheduler.dynamic_sd_lookup is own
     assert scheduler.schedule == schedule
+    assert why in caplog.text
 
 
 @pytest.mark.parametrize(("most", "largest"), [(1, 2), (3, 3), (3, 128)])
@@ -225,3 +172,82 @@ def test_vllms_own_lookup_holds_what_may_be_chosen(most: int, largest: int) -> N
     assert all(largest - lookup[::-1].index(number) >= largest - 3 for number in wanted)
     beyond = build_dynamic_sd_schedule_lookup(schedule_by_load(most, largest), 1024, most)
     assert beyond[-1] == (most if largest > len(wanted) - 1 and largest > 3 else lookup[-1])
+
+
+SCHEDULE = [[1, 2, MOST], [3, 4, 0]]  # as of disableAbove: 2
+
+
+def drafting(**options: Any) -> dict[str, Any]:
+    model = str(tinymodel.models() / "tiny-draft")
+    return {"method": "draft_model", "model": model, "num_speculative_tokens": MOST, **options}
+
+
+@pytest.fixture
+def counting(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Core:
+    change_core(monkeypatch, pod_config(tmp_path, model="/nowhere"))
+    return Core(is_async=True, speculative_config=drafting(), per_request_spec_decode_metrics="detailed")
+
+
+@pytest.mark.parametrize("word", ["aba", "aaa"])
+def test_proposed_are_counted_as_upstream_counts_them(counting: Core, word: str) -> None:
+    """Upstream's scheduler subtracts what its own grammar refuses of each step's drafts."""
+    from vllm.v1.outputs import DraftTokenIds
+
+    ours, theirs = counting.add("ours"), counting.add("theirs", by_upstream=True)
+    wait_until(lambda: theirs.structured_output_request.grammar)
+    unguided = counting.add("unguided", guided=False, ticket=False)
+    counting.step(token=counting.letter("a"))
+    scheduled = counting.scheduler.schedule()
+    assert scheduled.scheduled_spec_decode_tokens["ours"] == [-1] * MOST
+    drafts = [counting.letter(letter) for letter in word]
+    names = list(scheduled.num_scheduled_tokens)
+    counting.scheduler.update_draft_token_ids_in_output(
+        DraftTokenIds(names, [list(drafts) for _ in names]), scheduled
+    )
+    valid = len(word.partition("b")[0])
+    sampled = [*drafts[:valid], counting.letter("a")]
+    invalid = {"ours": MOST - valid} if valid < MOST else {}
+    output = counting.output(scheduled, dict.fromkeys(names, sampled))
+    setattr(output, INVALID_ATTRIBUTE, invalid)
+    counting.scheduler.update_from_output(scheduled, pickle.loads(pickle.dumps(output)))  # as it arrives
+    assert ours.spec_decode_metrics == theirs.spec_decode_metrics
+    assert ours.spec_decode_metrics.num_draft_tokens == valid
+    assert unguided.spec_decode_metrics.num_draft_tokens == MOST
+
+
+def test_the_core_says_hello_and_beats_with_its_steps_requests_and_draft_tokens(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Draft tokens by what vLLM's scheduler wrote into the step, whoever makes its schedule by batch size."""
+    from vllm.v1.engine.core import DPEngineCoreProc, EngineCoreProc
+
+    pod = pod_config(tmp_path, model="/nowhere")
+    for process in (EngineCoreProc, DPEngineCoreProc):
+        monkeypatch.setattr(process, "run_busy_loop", lambda _self: None)
+    core_patches.show_presence(pod)
+    running = Core(is_async=True, speculative_config=drafting(num_speculative_tokens_per_batch_size=SCHEDULE))
+    core = object.__new__(EngineCoreProc)
+    core.scheduler = running.scheduler
+    core.vllm_config = SimpleNamespace(parallel_config=SimpleNamespace(data_parallel_index=0))
+    beats = Heartbeats.create(pod.heartbeats_file)
+    with FakeService(pod.service_socket) as service:
+        core.run_busy_loop()
+        hello = service.wait_for(Hello)
+    assert (hello.role, hello.rank, hello.unsupported) == ("core", None, "")
+    assert beats.read(core_slot(0, 1)).pid == hello.pid
+
+    def told() -> tuple[int, int, int]:
+        beat = beats.read(core_slot(0, 1))
+        return beat.steps, beat.drafts, beat.busy
+
+    running.add("first", guided=False, ticket=False)
+    running.step()
+    wait_until(lambda: told() == (1, MOST, 1))
+    for name in ("second", "third"):
+        running.add(name, guided=False, ticket=False)
+    running.step()
+    wait_until(lambda: told() == (2, 0, 3))
+    running.scheduler.dynamic_sd_lookup = [1] * 5  # amid it all, as what follows the load would
+    running.step()
+    wait_until(lambda: told() == (3, 1, 3))
+    beats.close()

@@ -6,6 +6,8 @@ from typing import Any
 import jsonschema
 import pytest
 
+from support import admitting
+
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
 UNTYPED = {"properties": SCHEMA["properties"], "required": ["a"]}
 # Their calls have a tag for each argument, whose value is written without quotes: no schema is the whole.
@@ -24,19 +26,14 @@ pytestmark = [
 
 
 def chat(choice: Any, strict: Any, parameters: Any = SCHEMA) -> Any:
-    from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
-
     function = {"name": "f", "parameters": parameters, "strict": strict}
-    body = {"messages": [], "tools": [{"type": "function", "function": function}], "tool_choice": choice}
-    return ChatCompletionRequest.model_validate(body)
+    return admitting.chat(tools=[{"type": "function", "function": function}], tool_choice=choice)
 
 
 def responses(choice: Any, strict: Any, parameters: Any = SCHEMA) -> Any:
-    from vllm.entrypoints.openai.responses.protocol import ResponsesRequest
-
     function = {"type": "function", "name": "f", "parameters": parameters, "strict": strict}
     choice = {"type": "function", "name": "f"} if choice == NAMED else choice
-    return ResponsesRequest.model_validate({"input": "x", "tools": [function], "tool_choice": choice})
+    return admitting.responses(tools=[function], tool_choice=choice)
 
 
 def tag_of(model: str, request: Any) -> Any:
@@ -84,14 +81,6 @@ def test_arguments_of_every_format_are_held_to_the_parameters(
                 assert not judge.is_valid(wrong), (schema, wrong)
 
 
-@pytest.mark.parametrize("parameters", [None, {}])
-def test_a_tool_without_parameters_takes_an_object(parameters: Any) -> None:
-    for schema in schemas(tag_of("hermes", chat("required", None, parameters)).model_dump()):
-        judge = jsonschema.Draft202012Validator(schema)
-        assert judge.is_valid({})
-        assert not judge.is_valid(False)
-
-
 @pytest.mark.parametrize("make", [chat, responses])
 def test_auto_keeps_upstreams_meaning(make: Any) -> None:
     assert tag_of("hermes", make("auto", None)) is None
@@ -130,6 +119,8 @@ def test_parameters_that_allow_no_object_are_refused() -> None:
 @pytest.mark.parametrize(
     "parameters",
     [
+        None,
+        {},
         UNTYPED,
         {"anyOf": [SCHEMA, {"type": "string"}]},
         {"type": ["object", "null"], "oneOf": [SCHEMA, True]},
@@ -139,4 +130,4 @@ def test_parameters_that_allow_no_object_are_refused() -> None:
 )
 def test_arguments_are_an_object_whatever_stands_beside_it(parameters: Any) -> None:
     for schema in schemas(tag_of("hermes", chat("required", None, parameters)).model_dump()):
-        assert schema == {**parameters, "type": "object"}
+        assert {**(parameters or {}), "type": "object"}.items() <= schema.items()

@@ -22,6 +22,7 @@ from support import fake_vllm
 from support.engine import Engine, pod_config, wait_until, write_config
 from support.fake_service import FakeService
 
+LAUNCHER = [sys.executable, "-m", "guided_engine.launcher"]
 SUPPORTED = "0.32.0"
 DEADLINES = ["--distributed-timeout-seconds", "1800", "--cpu-distributed-timeout-seconds", "1800"]
 OURS = ["--worker-cls", "guided_engine.worker.GuidedWorker"]
@@ -58,9 +59,7 @@ def launch(tmp_path: Path) -> Iterator[Launch]:
     started: list[Launched] = []
     with tempfile.TemporaryDirectory(prefix="gm-") as run_dir:
 
-        def start(
-            *args: str, version: str = SUPPORTED, env: dict[str, str] | None = None, **fields: Any
-        ) -> Launched:
+        def start(*args: str, version: str = SUPPORTED, **fields: Any) -> Launched:
             pod = pod_config(Path(run_dir), "model", **fields)
             out = tmp_path / "said.json"
             folder = fake_vllm.make(tmp_path / "python", version)
@@ -69,17 +68,8 @@ def launch(tmp_path: Path) -> Iterator[Launch]:
                 names.ENV_CONFIG: str(write_config(pod)),
                 "PYTHONPATH": os.pathsep.join(filter(None, (str(folder), os.environ.get("PYTHONPATH")))),
                 "FAKE_VLLM_OUT": str(out),
-                **(env or {}),
             }
-            command = [
-                sys.executable,
-                "-m",
-                "guided_engine.launcher",
-                "--",
-                *args,
-                "--port",
-                str(pod.ports.engine),
-            ]
+            command = [*LAUNCHER, "--", *args, "--port", str(pod.ports.engine)]
             process = Process.start("launcher", command, tmp_path / "log", environment=environment)
             started.append(Launched(pod, process, out))
             return started[-1]
@@ -92,9 +82,8 @@ def launch(tmp_path: Path) -> Iterator[Launch]:
 def test_supported_version_gets_the_plugin(launch: Launch) -> None:
     launched = launch("--model", "m", "--plugins")
     said = launched.said
-    port = str(launched.pod.ports.engine)
-    given = "--model", "m", "--plugins"
-    assert said["argv"] == [launched.pod.model, *DEADLINES, *given, "--port", port, *OURS]
+    given = "--model", "m", "--plugins", "--port", str(launched.pod.ports.engine)
+    assert said["argv"] == [launched.pod.model, *DEADLINES, *given, *OURS]
     assert len(said["env"][names.ENV_BOOT]) == 32
     assert said["pgid"] == said["pids"][0] != os.getpgid(launched.process.pid)
     assert "admission" in said["patches"]
@@ -109,8 +98,8 @@ def test_supported_version_gets_the_plugin(launch: Launch) -> None:
 def test_unsupported_version_is_left_untouched(launch: Launch) -> None:
     launched = launch("--model", "m", "--plugins", version="0.31.0")
     said = launched.said
-    port = str(launched.pod.ports.engine)
-    assert said["argv"] == [launched.pod.model, "--model", "m", "--plugins", "--port", port]
+    given = "--model", "m", "--plugins", "--port", str(launched.pod.ports.engine)
+    assert said["argv"] == [launched.pod.model, *given]
     assert said["patches"] == []
     assert "vLLM 0.31.0 is not supported" in launched.log
     with FakeService(launched.pod.service_socket) as service:
@@ -119,15 +108,6 @@ def test_unsupported_version_is_left_untouched(launch: Launch) -> None:
     assert "0.31.0" in hello.unsupported
     assert hello.boot == said["env"][names.ENV_BOOT]
     wait_until(lambda: launched.probe("/startupz")[0] == 200)
-
-
-def test_signal_ends_everything_with_the_childs_code(launch: Launch) -> None:
-    launched = launch("--exit", "7")
-    pids = launched.said["pids"]
-    os.kill(launched.process.pid, signal.SIGTERM)
-    wait_until(lambda: not launched.process.is_running())
-    assert launched.exit_code == 7
-    assert not any(map(is_alive, pids))
 
 
 def test_why_a_rank_did_not_start_is_said_last_and_once(launch: Launch) -> None:
@@ -141,23 +121,26 @@ def test_why_a_rank_did_not_start_is_said_last_and_once(launch: Launch) -> None:
     wait_until(lambda: not again.pod.failure_file.exists())
 
 
-@pytest.mark.parametrize(("code", "seen"), [("3", 3), ("0", 1)])
-def test_exit_code_is_passed_on(launch: Launch, code: str, seen: int) -> None:
-    launched = launch("--die", code)
+@pytest.mark.parametrize(
+    ("options", "struck", "number", "code"),
+    [
+        (["--die", "3"], None, 0, 3),
+        (["--die", "0"], None, 0, 1),
+        (["--exit", "7"], "launcher", signal.SIGTERM, 7),
+        (["--deaf"], "API server", signal.SIGKILL, 128 + signal.SIGKILL),  # deaf to TERM
+        (["--setsid"], "API server", signal.SIGKILL, 128 + signal.SIGKILL),  # its session is its own
+    ],
+)
+def test_however_it_ends_nobody_is_left_and_the_code_is_the_childs(
+    launch: Launch, options: list[str], struck: str | None, number: int, code: int
+) -> None:
+    launched = launch(*options)
     pids = launched.said["pids"]
+    if struck:
+        assert all(map(is_alive, pids))
+        os.kill(launched.process.pid if struck == "launcher" else pids[0], number)
     wait_until(lambda: not launched.process.is_running())
-    assert launched.exit_code == seen
-    assert not any(map(is_alive, pids))
-
-
-@pytest.mark.parametrize("option", ["--deaf", "--setsid"], ids=["deaf to TERM", "own session"])
-def test_killed_api_server_leaves_nobody(launch: Launch, option: str) -> None:
-    launched = launch(option)
-    pids = launched.said["pids"]
-    assert all(map(is_alive, pids))
-    os.kill(pids[0], signal.SIGKILL)
-    wait_until(lambda: not launched.process.is_running())
-    assert launched.exit_code == 128 + signal.SIGKILL
+    assert launched.exit_code == code
     assert not any(map(is_alive, pids))
 
 
@@ -204,25 +187,6 @@ def test_who_answers_nobody_is_not_waited_for(launch: Launch, options: list[str]
     assert not any(map(is_alive, pids))
 
 
-def test_stalled_core_is_not_live(launch: Launch) -> None:
-    launched = launch(probes=ProbesConfig(stall_timeout_s=4))
-    pids = launched.said["pids"]
-    beats = Heartbeats(launched.pod.heartbeats_file, writable=True)
-    try:
-        # Idle with old steps, then busy with steps: both are fine.
-        beats.write(0, Beat(pids[1], now_ns(), 5, 1, 0))
-        beats.write(1, Beat(pids[2], now_ns(), 5, 1, 0))
-        wait_until(lambda: launched.probe("/livez")[0] == 200)
-        beats.write(0, Beat(pids[1], now_ns(), 6, 1, 2))
-        assert launched.probe("/livez")[0] == 200
-        wait_until(lambda: launched.probe("/livez")[0] == 503)
-        assert "has 2 unfinished requests and has completed no step" in launched.probe("/livez")[1]
-        beats.write(0, Beat(pids[1], now_ns(), 7, now_ns(), 2))
-        wait_until(lambda: launched.probe("/livez")[0] == 200)
-    finally:
-        beats.close()
-
-
 def test_hanging_api_server_is_not_live(launch: Launch) -> None:
     launched = launch(probes=ProbesConfig(stall_timeout_s=3))
     wait_until(lambda: launched.probe("/startupz")[0] == 200)
@@ -236,26 +200,14 @@ def test_hanging_api_server_is_not_live(launch: Launch) -> None:
         os.kill(launched.said["pids"][0], signal.SIGCONT)
 
 
-@pytest.mark.parametrize(
-    ("config", "args", "message"),
-    [
-        (None, ["--"], "GUIDEDMODEL_CONFIG"),
-        ('{"name": 1}', ["--"], "name"),
-    ],
-)
-def test_bad_start_is_refused(tmp_path: Path, config: str | None, args: list[str], message: str) -> None:
+@pytest.mark.parametrize(("config", "message"), [(None, "GUIDEDMODEL_CONFIG"), ('{"name": 1}', "name")])
+def test_bad_start_is_refused(tmp_path: Path, config: str | None, message: str) -> None:
     env = {name: value for name, value in os.environ.items() if name != names.ENV_CONFIG}
     if config is not None:
         path = write_config(pod_config(tmp_path, "m"))
         path.write_text(config)
         env[names.ENV_CONFIG] = str(path)
-    done = subprocess.run(
-        [sys.executable, "-m", "guided_engine.launcher", *args],
-        check=False,
-        env=env,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    command = [*LAUNCHER, "--"]
+    done = subprocess.run(command, check=False, env=env, capture_output=True, text=True, timeout=60)
     assert done.returncode == 2
     assert message in done.stderr

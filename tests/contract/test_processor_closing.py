@@ -6,20 +6,14 @@ from typing import Any
 import jsonschema
 import numpy as np
 import pytest
-from devtools import tinymodel
 
 from guided_contract.backends import Backend
-from guided_contract.config import PodConfig
 from guided_engine.processors.closing import Closing
 from guided_engine.processors.interface import Context
 from guided_engine.testing import Harness
 from guided_grammar.matching import Matcher
-from guided_grammar.registry import Backends
-from guided_sidecar.grammar.compile import vocabulary
-from guided_sidecar.grammar.compile.vocabulary import Vocabulary
-from support import tokenizers
+from support.worker_and_rank import EOS, WorkerAndRank
 
-EOS = 1  # of both tokenizers
 MOST = 80
 STRING = {"type": "string"}
 
@@ -50,41 +44,32 @@ SCHEMAS: dict[str, Any] = {
 
 
 @pytest.fixture(scope="module", params=["tiny", "awkward"])
-def words(request: pytest.FixtureRequest) -> Vocabulary:
-    if request.param == "awkward":
-        return tokenizers.vocabulary()
-    model = str(tinymodel.models() / "tiny")
-    return vocabulary.load(
-        PodConfig(name="t", model=model, tokenizer=model, served_name="t", run_dir="/nowhere")
-    )
+def words(request: pytest.FixtureRequest) -> WorkerAndRank:
+    return WorkerAndRank.of(request.param)
 
 
-def harness(words: Vocabulary, within: int) -> Harness:
+def harness(words: WorkerAndRank, within: int) -> Harness:
     context = Context(vocab_size=len(words.tokens), token_bytes=words.tokens, stop_tokens=frozenset({EOS}))
     return Harness(Closing, {"within": within}, context)
 
 
-def matcher(words: Vocabulary, backend: Backend, schema: Any) -> Matcher:
-    return Backends(words)[backend].compile("json", json.dumps(schema)).matcher([EOS])
+def matcher(words: WorkerAndRank, backend: Backend, schema: Any) -> Matcher:
+    return words.backends[backend].compile("json", json.dumps(schema)).matcher([EOS])
 
 
-def written(words: Vocabulary, matcher: Matcher, rank: Harness | None, seed: int) -> tuple[bytes, bool]:
+def written(words: WorkerAndRank, matcher: Matcher, rank: Harness | None, seed: int) -> tuple[bytes, bool]:
     """Return a text of random logits under a grammar, and whether it came to its end."""
     size = len(words.tokens)
     noise = np.random.default_rng(seed)
     sequence = rank.sequence(max_tokens=MOST) if rank else None
-    row = np.empty((1, -(-size // 32)), np.int32)
     matcher.reset()
     text = b""
     for _ in range(MOST):
-        row.fill(-1)
-        matcher.fill(row, 0)
-        allowed = np.unpackbits(row[0].view(np.uint8), bitorder="little")[:size].astype(bool)
         [logits] = noise.normal(scale=1 + 3 * (seed % 2), size=(1, size)).astype(np.float32)
         if sequence:
             [logits] = sequence.rows(logits[None])
         # The Gumbel trick: the largest of these is drawn as from the softmax.
-        token = int(np.where(allowed, logits + noise.gumbel(size=size), -np.inf).argmax())
+        token = int(np.where(words.allowed(matcher), logits + noise.gumbel(size=size), -np.inf).argmax())
         assert matcher.accept([token])
         if token == EOS:
             return text, True
@@ -95,7 +80,7 @@ def written(words: Vocabulary, matcher: Matcher, rank: Harness | None, seed: int
 
 
 @pytest.mark.parametrize("backend", ["xgrammar", "guidance"])
-def test_texts_come_to_their_end_that_did_not(words: Vocabulary, backend: Backend) -> None:
+def test_texts_come_to_their_end_that_did_not(words: WorkerAndRank, backend: Backend) -> None:
     rank = harness(words, 40)
     without = 0
     for name, schema in SCHEMAS.items():
@@ -110,7 +95,7 @@ def test_texts_come_to_their_end_that_did_not(words: Vocabulary, backend: Backen
 
 
 @pytest.mark.parametrize("backend", ["xgrammar", "guidance"])
-def test_what_the_grammar_demands_is_not_cut_short(words: Vocabulary, backend: Backend) -> None:
+def test_what_the_grammar_demands_is_not_cut_short(words: WorkerAndRank, backend: Backend) -> None:
     grammar = matcher(words, backend, obj(a=array(STRING, minItems=100)))
     text, is_over = written(words, grammar, harness(words, 40), seed=0)
     assert not is_over

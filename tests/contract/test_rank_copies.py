@@ -99,7 +99,6 @@ class OnDevice:
         new = [arrival("r", self.ticket, prompt_tokens=[1], stop_tokens=())] if number == 0 else []
         computed = {"r": number} if number else {}
         masks = self.rank.step(new, computed=computed, scheduled={"r": 1})
-        assert masks is not None
         self.expected.append(masks.bitmask.copy())
         self.adapter.sample(self._sample, masks, None)
         self.rank.guide.sampled(lambda: [("r", [TEXT[number]])])

@@ -21,15 +21,10 @@ def said(rank: Rank) -> list[Digest]:
     return [one for record in rank.records if isinstance(record, Digests) for one in record.digests]
 
 
-def run(rank: Rank, tokens: Sequence[int], *, drafts: Sequence[int] = (), pattern: str = "[a-c]*") -> None:
-    rank.step([arrival("r", rank.load(pattern))])
-    for position, token in enumerate(tokens):
-        rank.sampled(r=[token])
-        rank.step(
-            computed={"r": 3 + position},
-            scheduled={"r": 1 + len(drafts)},
-            drafts={"r": drafts} if drafts else {},
-        )
+def run(rank: Rank, tokens: Sequence[int], *, drafts: Sequence[int] = ()) -> None:
+    rank.step([arrival("r", rank.load("[a-c]*"))])
+    for token in tokens:
+        rank.next(r=[token], drafts={"r": drafts} if drafts else {})
     rank.sampled(r=[A])
 
 
@@ -45,27 +40,22 @@ def test_a_sequence_has_its_first_and_then_one_per_interval(every: int) -> None:
     assert said(one) == said(other)
 
 
-def test_another_token_shows_in_the_next_alone() -> None:
+@pytest.mark.parametrize(
+    ("tokens", "others", "drafts", "differs"),
+    [
+        ([A, B, C], [A, C, C], [], [False, False, True, False]),  # a token shows in the next alone
+        ([A, B], [A, B], [B], [False] * 3),  # drafts by what is accepted of them
+        ([A, EOS, A], [A, B, A], [], [False, False, True, True]),  # whose grammar has ended still speaks
+    ],
+)
+def test_what_differs_is_said(
+    tokens: list[int], others: list[int], drafts: list[int], differs: list[bool]
+) -> None:
     one, other = ranks()
-    run(one, [A, B, C])
-    run(other, [A, C, C])
-    differs = [a != b for a, b in zip(said(one), said(other), strict=True)]
-    assert differs == [False, False, True, False]
-
-
-def test_drafts_show_by_what_is_accepted_of_them() -> None:
-    one, other = ranks()
-    run(one, [A, B])
-    run(other, [A, B], drafts=[B])
-    assert said(one) == said(other)
-
-
-def test_a_rank_whose_grammar_has_ended_still_speaks() -> None:
-    one, other = ranks()
-    run(one, [A, EOS, A])
-    run(other, [A, B, A])
+    run(one, tokens)
+    run(other, others, drafts=drafts)
     assert [sent.number for sent in said(one)] == [sent.number for sent in said(other)]
-    assert said(one)[3].digest != said(other)[3].digest
+    assert [a.digest != b.digest for a, b in zip(said(one), said(other), strict=True)] == differs
 
 
 def test_a_failed_sequence_is_silent() -> None:
@@ -80,9 +70,8 @@ def test_preemption_repeats_none() -> None:
         run(rank, [A, B, C])
         ticket = rank.load("[a-c]*")
         rank.step([arrival("r", ticket, known_tokens=[1, 2, 3, A])])  # two tokens were dropped
-        for position, token in enumerate([B, B, B, B]):
-            rank.sampled(r=[token])
-            rank.step(computed={"r": 4 + position}, scheduled={"r": 1})
+        for token in [B] * 4:
+            rank.next(r=[token])
     assert said(one) == said(other)
     assert [sent.position for sent in said(one)] == [0, 1, 2, 3, 4]
 

@@ -1,33 +1,20 @@
-"""A step's edits beside plain numpy: Model Runner V1's, and V2's by Triton's interpreter; and for GPUs."""
+"""A step's edits in Model Runner V2 beside plain numpy, by Triton's interpreter; and for GPUs."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from support import edits_judged
+from support import apart
 
 pytestmark = pytest.mark.engine
-
 
 SEEDS = ("0", "1")  # a row is one block, and four
 
 
 def test_rows_and_faults_are_as_plain_numpy_has_them() -> None:
-    interpreter = edits_judged.TESTS / "support/v2cpu"
-    found = edits_judged.differences(SEEDS, interpreter, VLLM_USE_V2_MODEL_RUNNER="1")
-    assert found == [[] for _ in SEEDS], f"of seeds {SEEDS}"
+    assert apart.edits(SEEDS, **apart.ON_V2) == [[] for _ in SEEDS], f"of seeds {SEEDS}"
 
 
 def test_the_kernel_compiles_for_gpus(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "support.kernel_for_gpus"],
-        env=os.environ | {"PYTHONPATH": str(edits_judged.TESTS), "TRITON_CACHE_DIR": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert [line.split(":")[0] for line in done.stdout.splitlines()] == ["sm_80", "sm_90", "sm_100"]
+    lines = apart.ran("kernel_for_gpus", TRITON_CACHE_DIR=str(tmp_path))
+    assert [line.split(":")[0] for line in lines] == ["sm_80", "sm_90", "sm_100"]

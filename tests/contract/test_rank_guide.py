@@ -4,7 +4,7 @@ import importlib
 import time
 from collections.abc import Iterator, Sequence
 from types import SimpleNamespace
-from typing import Any, ClassVar
+from typing import Any
 
 import msgspec
 import pytest
@@ -22,9 +22,13 @@ from guided_engine.processors.interface import (
     SequenceProcessor,
 )
 from guided_engine.ranks import stopwatch
-from guided_engine.ranks.step import Masks, Plan, RowFault
+from guided_engine.ranks.step import RowFault
 from guided_grammar.llguidance.matcher import GuidanceFiller, GuidanceMatcher
-from support.rank import EOS, VOCAB, A, B, C, Rank, allowed, arrival
+from support.odd_processors import Spy
+from support.rank import EOS, VOCAB, A, B, C, Rank, acceptable, arrival, forbidden, rows
+
+FREE = list(range(VOCAB))
+NO_TOKEN = RowFault(0, ErrorCode.SEQUENCE_PROCESSOR_NO_TOKEN)
 
 
 @pytest.fixture
@@ -32,80 +36,50 @@ def rank() -> Rank:
     return Rank()
 
 
+def begin(rank: Rank, pattern: str, *names: str, **fields: Any) -> Any:
+    """Have guided requests arrive; return the first step's masks."""
+    ticket = rank.load(pattern)
+    return rank.step([arrival(name, ticket, **fields) for name in names])
+
+
 class TestMasks:
     def test_follow_the_grammar_to_its_end(self, rank: Rank) -> None:
-        ticket = rank.load("ab")
-        assert allowed(rank.step([arrival("r", ticket)])) == [A]
-        rank.sampled(r=[A])
-        assert allowed(rank.step(computed={"r": 3}, scheduled={"r": 1})) == [B]
-        rank.sampled(r=[B])
-        assert allowed(rank.step(computed={"r": 4}, scheduled={"r": 1})) == [EOS]
-        rank.sampled(r=[EOS])
+        assert rows(begin(rank, "ab", "r")) == [[A]]
+        assert rows(rank.next(r=[A])) == [[B]]
+        assert rows(rank.next(r=[B])) == [[EOS]]
         # The engine core has not seen the end yet (async): one more step, unmasked.
-        assert rank.step(computed={"r": 5}, scheduled={"r": 1}) is None
+        assert rank.next(r=[EOS]) is None
         assert rank.sampled(r=[77]) == {}
         rank.step(finished=["r"])
         assert rank.guide.is_empty
-        assert [record.end_reason for record in rank.records] == ["completed"]
 
     def test_each_sequence_has_its_own_state_under_one_key(self, rank: Rank) -> None:
-        ticket = rank.load("a[bc]")
-        rank.step([arrival("r", ticket), arrival("s", ticket)])
-        rank.sampled(r=[A], s=[A])
-        rank.step(computed={"r": 3, "s": 3}, scheduled={"r": 1, "s": 1})
-        rank.sampled(r=[B], s=[C])
-        masks = rank.step(computed={"r": 4, "s": 4}, scheduled={"r": 1, "s": 1})
-        assert masks is not None
+        begin(rank, "a[bc]", "r", "s")
+        rank.next(r=[A], s=[A])
+        masks = rank.next(r=[B], s=[C])
         assert masks.request_ids == ["r", "s"]
-        assert allowed(masks, 0) == allowed(masks, 1) == [EOS]
+        assert rows(masks) == [[EOS], [EOS]]
         assert rank.guide.ends() == []
 
 
 class TestDrafts:
     def test_rows_after_each_draft_and_none_of_them_kept(self, rank: Rank) -> None:
-        ticket = rank.load("abc")
-        rank.step([arrival("r", ticket)])
-        rank.sampled(r=[A])
-        masks = rank.step(computed={"r": 3}, scheduled={"r": 3}, drafts={"r": [B, C]})
-        assert [allowed(masks, row) for row in range(3)] == [[B], [C], [EOS]]
-        assert masks is not None
-        assert masks.acceptable == [2]
-        rank.sampled(r=[B])  # the second draft was rejected
-        assert allowed(rank.step(computed={"r": 4}, scheduled={"r": 1})) == [C]
+        begin(rank, "abc", "r")
+        masks = rank.next(r=[A], drafts={"r": [B, C]})
+        assert (rows(masks), masks.acceptable) == ([[B], [C], [EOS]], [2])
+        assert rows(rank.next(r=[B])) == [[C]]  # the second draft was rejected
 
     def test_unknown_to_the_scheduler_they_come_from_the_runner(self, rank: Rank) -> None:
-        ticket = rank.load("abc")
-        rank.step([arrival("r", ticket)])
-        rank.sampled(r=[A])
-        rank.guide.begin(Plan((), (), {}, [("r", 3)], {"r": 3}, {"r": [-1, -1]}))
-        rank.guide.learn_drafts(["r", "gone"], [[B, B], [1, 2]])
-        masks = rank.guide.masks()
-        assert masks is not None
-        assert masks.acceptable == [1], "and none of those that nobody knows"
-        assert [allowed(masks, row) for row in range(2)] == [[B], [C]]
-        assert (masks.bitmask[2] == -1).all()
+        begin(rank, "abc", "r")
+        masks = rank.next(r=[A], drafts={"r": [-1, -1]}, learned={"r": [B, B], "gone": [1, 2]})
+        # And none of those that nobody knows.
+        assert (rows(masks), masks.acceptable) == ([[B], [C], FREE], [1])
 
     def test_of_a_request_that_missed_a_step_are_kept(self, rank: Rank) -> None:
-        ticket = rank.load("abc")
-        rank.step([arrival("r", ticket), arrival("s", ticket)])
-        rank.sampled(r=[A], s=[A])
-        rank.guide.begin(Plan({}, (), {}, [("s", 3)], {"s": 1}, {}))
-        rank.guide.learn_drafts(["r", "s"], [[B, C], [B, C]])
-        rank.guide.masks()
-        rank.sampled(s=[B])
-        rank.guide.begin(Plan((), (), {}, [("r", 3)], {"r": 3}, {"r": [-1, -1]}))
-        rank.guide.learn_drafts(["s"], [[C, C]])
-        masks = rank.guide.masks()
-        assert masks is not None
+        begin(rank, "abc", "r", "s")
+        rank.next("s", r=[A], s=[A], learned={"r": [B, C], "s": [B, C]})
+        masks = rank.next("r", s=[B], drafts={"r": [-1, -1]}, learned={"s": [C, C]})
         assert masks.acceptable == [2]
-
-    @staticmethod
-    def verify(rank: Rank, drafts: list[int], known: list[int] | None = None) -> Masks | None:
-        """Verify drafts of `r`, which has one token; `known` to the runner alone."""
-        scheduled = drafts if known is None else [-1] * len(drafts)
-        rank.guide.begin(Plan((), (), {}, [("r", 3)], {"r": 1 + len(drafts)}, {"r": scheduled}))
-        rank.guide.learn_drafts(["r"], [drafts if known is None else known])
-        return rank.guide.masks()
 
     @pytest.mark.parametrize(
         ("known", "invalid"),
@@ -115,31 +89,27 @@ class TestDrafts:
         self, rank: Rank, known: list[int], invalid: dict[str, int]
     ) -> None:
         """As upstream's scheduler tells of those that it has the grammar of: without padding."""
-        rank.step([arrival("r", rank.load("ab*c?"))])
-        rank.sampled(r=[A])
-        self.verify(rank, [-1] * 3, known)
+        begin(rank, "ab*c?", "r")
+        rank.next(r=[A], drafts={"r": [-1] * 3}, learned={"r": known})
         assert rank.guide.invalid_drafts == invalid
-        rank.sampled(r=[B])
-        rank.step(computed={"r": 4}, scheduled={"r": 1})
+        rank.next(r=[B])
         assert rank.guide.invalid_drafts == {}
 
-    def test_nothing_is_forbidden_after_the_end(self) -> None:
+    @pytest.mark.parametrize("is_async", [False, True])
+    def test_nothing_is_forbidden_after_the_end(self, *, is_async: bool) -> None:
         """Where the request ignores it, sync and async scheduling speculate alike."""
-        for is_async in (False, True):
-            rank = Rank(is_async=is_async)
-            rank.step([arrival("r", rank.load("a"))])
-            rank.sampled(r=[A, EOS])
-            assert self.verify(rank, [B, B], [B, B] if is_async else None) is None
-            assert rank.guide.invalid_drafts == {}
+        rank = Rank(is_async=is_async)
+        begin(rank, "a", "r")
+        scheduled = [-1, -1] if is_async else [B, B]
+        assert rank.next(r=[A, EOS], drafts={"r": scheduled}, learned={"r": [B, B]}) is None
+        assert rank.guide.invalid_drafts == {}
 
     def test_of_a_step_after_the_end_are_not_counted(self, rank: Rank) -> None:
         """Async scheduling runs one before it hears of the end; sync scheduling does not."""
-        rank.step([arrival("r", rank.load("[abc]*"), max_tokens=3)])
-        rank.sampled(r=[A])
-        self.verify(rank, [B, 0])
-        rank.sampled(r=[B, C])
-        self.verify(rank, [B, B])
-        rank.guide.sampled(lambda: [("r", [B, B])])  # which the engine core drops
+        begin(rank, "[abc]*", "r", max_tokens=3)
+        rank.next(r=[A], drafts={"r": [B, 0]})
+        rank.next(r=[B, C], drafts={"r": [B, B]})
+        rank.sampled(r=[B, B])  # which the engine core drops
         rank.step(finished=["r"])
         (record,) = rank.records
         assert (record.drafts_proposed, record.drafts_accepted, record.drafts_forbidden) == (2, 1, 1)
@@ -151,44 +121,22 @@ class TestFailedAlone:
     """A rank that gave a sequence up runs on until the others have: it must not run ahead of them.
 
     The engine core hears another rank, and gives the sequence as many blocks as that one accepts tokens.
+    Model Runner V1 looks at the rows alone: the first draft is the one token that is not sampled.
     """
 
-    DRAFTS: ClassVar[dict[str, list[int]]] = {"r": [B, B], "s": [B, B]}
-
-    @pytest.fixture
-    def failed(self, rank: Rank) -> Rank:
-        """A rank on which `r` has failed, and is still scheduled, beside a healthy `s`."""
-        ticket = rank.load("ab*")
-        rank.step([arrival("r", ticket), arrival("s", ticket)])
-        assert rank.sampled(r=[A], s=[A]) == {}
-        rank.step(computed={"r": 3, "s": 3}, scheduled={"r": 1, "s": 1})
-        assert rank.sampled(r=[A], s=[B]) == {}
-        return rank
-
-    def test_no_draft_of_it_is_accepted(self, failed: Rank) -> None:
-        for scheduled in (self.DRAFTS, {"r": [-1, -1], "s": [-1, -1]}):  # known to the scheduler, the runner
-            failed.guide.begin(Plan({}, (), {}, [("r", 4), ("s", 4)], {"r": 3, "s": 3}, scheduled))
-            failed.guide.learn_drafts(list(self.DRAFTS), list(self.DRAFTS.values()))
-            masks = failed.guide.masks()
-            assert masks is not None
-            assert dict(zip(masks.request_ids, masks.acceptable, strict=True)) == {"r": 0, "s": 2}
-            # Model Runner V1 looks at the rows alone: the first draft is the one token that is not sampled.
-            first = 3 * masks.request_ids.index("r")
-            assert {*range(VOCAB)} - {*allowed(masks, first)} == {B}
-            failed.sampled(r=[A], s=[B])
+    def test_no_draft_of_it_is_accepted(self, rank: Rank) -> None:
+        begin(rank, "ab*", "r", "s")
+        rank.next(r=[A], s=[A])
+        drafts = {"r": [B, B], "s": [B, B]}
+        for scheduled in (drafts, {"r": [-1, -1], "s": [-1, -1]}):  # known to the scheduler, the runner
+            masks = rank.next(r=[A], s=[B], drafts=scheduled, learned=drafts)
+            assert acceptable(masks) == {"r": 0, "s": 2}
+            assert forbidden(masks, 3 * masks.request_ids.index("r")) == {B}
 
     def test_none_is_in_the_step_in_which_it_fails(self, rank: Rank, monkeypatch: pytest.MonkeyPatch) -> None:
-        """All of its rows are free then, and Model Runner V1 looks at nothing else."""
-        rank.step([arrival("r", rank.load("ab*"))])
-        rank.sampled(r=[A])
-
-        def raising(*_: Any) -> None:
-            raise RuntimeError("made to fail")
-
-        monkeypatch.setattr(GuidanceFiller, "fill", raising)
-        masks = rank.step(computed={"r": 3}, scheduled={"r": 3}, drafts={"r": [B, B]})
-        assert masks is not None
-        assert {*range(VOCAB)} - {*allowed(masks, 0)} == {B}
+        begin(rank, "ab*", "r")
+        monkeypatch.setattr(GuidanceFiller, "fill", None)
+        assert forbidden(rank.next(r=[A], drafts={"r": [B, B]})) == {B}
         assert rank.sampled(r=[A]) == {"r": "sequence_matcher_failed"}
 
 
@@ -201,14 +149,13 @@ def burn(ns: int) -> None:
 class TestSlow:
     """One sequence's grammar that takes long ends that sequence, before the next token takes longer still."""
 
-    @pytest.fixture
-    def consumed(self, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-        """Tokens that matchers took; B takes CPU time, C takes time."""
-        taken: list[int] = []
+    def test_to_accept_a_token(self, rank: Rank, monkeypatch: pytest.MonkeyPatch) -> None:
+        """B takes CPU time, which counts; C takes time."""
+        consumed: list[int] = []
         consume = GuidanceMatcher._consume
 
         def slow(self: GuidanceMatcher, tokens: Sequence[int]) -> bool:
-            taken.extend(tokens)
+            consumed.extend(tokens)
             if tokens[-1] == B:
                 burn(3 * stopwatch.LIMIT_NS // 2)
             if tokens[-1] == C:
@@ -216,23 +163,13 @@ class TestSlow:
             return consume(self, tokens)
 
         monkeypatch.setattr(GuidanceMatcher, "_consume", slow)
-        return taken
-
-    def test_to_accept_a_token(self, rank: Rank, consumed: list[int]) -> None:
-        ticket = rank.load("[abc]*")
-        rank.step([arrival(name, ticket) for name in "rst"])
-        rank.sampled(r=[A], s=[B], t=[C])
+        begin(rank, "[abc]*", *"rst")
         # The step that finds it is masked as on ranks that did not.
-        masks = rank.step(computed=dict.fromkeys("rst", 3), scheduled=dict.fromkeys("rst", 1))
-        assert masks is not None
-        assert masks.request_ids == ["r", "s", "t"]
-        assert rank.sampled(r=[B], s=[B], t=[C]) == {"s": "sequence_slow"}
+        assert rank.next(r=[A], s=[B], t=[C]).request_ids == ["r", "s", "t"]
         # The core has not ended it yet (async): nothing more is spent on it.
         del consumed[:]
-        masks = rank.step(computed=dict.fromkeys("rst", 4), scheduled=dict.fromkeys("rst", 1))
-        assert consumed == [B, C]
-        assert masks is not None
-        assert masks.request_ids == ["r", "t"]
+        masks = rank.next(r=[B], s=[B], t=[C])
+        assert (rank.ended, consumed, masks.request_ids) == ({"s": "sequence_slow"}, [B, C], ["r", "t"])
         assert rank.sampled(r=[A], t=[A]) == {"r": "sequence_slow"}
 
     @pytest.mark.parametrize(("times", "ends"), [(99, {"r": "sequence_slow"}), (1, {})])
@@ -249,20 +186,15 @@ class TestSlow:
             fill(self, walks, bitmask)
 
         monkeypatch.setattr(GuidanceFiller, "fill", slow)
-        ticket = rank.load("aaa[bc]")
-        rank.step([arrival("r", ticket), arrival("s", ticket)])
-        assert rank.sampled(r=[A], s=[A]) == {}
-        masks = rank.step(computed=dict.fromkeys("rs", 3), scheduled=dict.fromkeys("rs", 1))
-        assert allowed(masks, 0) == allowed(masks, 1) == [A]
+        begin(rank, "aaa[bc]", "r", "s")
+        assert rows(rank.next(r=[A], s=[A])) == [[A], [A]]
         assert rank.sampled(r=[A], s=[A]) == ends
 
 
 class TestEnds:
     def test_a_rejected_token(self, rank: Rank) -> None:
-        ticket = rank.load("ab")
-        rank.step([arrival("r", ticket)])
-        rank.sampled(r=[C])
-        assert rank.step(computed={"r": 3}, scheduled={"r": 1}) is None  # sampled unmasked from now on
+        begin(rank, "ab", "r")
+        assert rank.next(r=[C]) is None  # sampled unmasked from now on
         assert rank.sampled(r=[5]) == {"r": "sequence_token_rejected"}
         assert rank.guide.ends() == []  # told once
         rank.step(finished=["r"])
@@ -279,53 +211,42 @@ class TestEnds:
         self, rank: Rank, ticket: Ticket | None, code: str
     ) -> None:
         masks = rank.step([arrival("r", ticket), arrival("s", rank.load("ab"))])
-        assert masks is not None
         assert masks.request_ids == ["s"]
         assert rank.sampled(r=[5], s=[A]) == {"r": code}
 
     def test_a_native_fault_while_another_goes_on(self, rank: Rank) -> None:
-        ticket = rank.load("ab")
-        rank.step([arrival("r", ticket), arrival("s", ticket)])
-        rank.sampled(s=[A])
+        begin(rank, "ab", "r", "s")
         rank.guide._sequences["r"].matcher.native.consume_tokens([C])  # the library's own error state
-        masks = rank.step(computed={"r": 3, "s": 3}, scheduled={"r": 1, "s": 1})
-        assert masks is not None
-        assert (masks.bitmask[0] == -1).all()
-        assert allowed(masks, 1) == [B]
+        assert rows(rank.next("r", "s", s=[A])) == [FREE, [B]]
         assert rank.sampled(r=[5], s=[B]) == {"r": "sequence_matcher_failed"}
 
 
 class TestPreemption:
     def test_a_v2_request_comes_back_with_all_its_tokens(self, rank: Rank) -> None:
-        ticket = rank.load("abca")
-        rank.step([arrival("r", ticket)])
+        begin(rank, "abca", "r")
         rank.sampled(r=[A])
-        # Preempted here; its next token was still in flight and reached the engine core, then it came back.
-        rank.guide.begin(Plan({}, (), {}, (), {}, {}))
-        back = arrival("r", ticket, known_tokens=[1, 2, 3, A, B])
+        rank.step()  # preempted here; its next token was still in flight and reached the engine core
+        back = arrival("r", Ticket(key="abca", backend="guidance"), known_tokens=[1, 2, 3, A, B])
         assert rank.step([back], scheduled={"r": 4}) is None  # one more token to compute
-        assert allowed(rank.step(computed={"r": 4}, scheduled={"r": 1})) == [C]
+        assert rows(rank.step(computed={"r": 4}, scheduled={"r": 1})) == [[C]]
 
     def test_what_was_sampled_before_it_and_dropped_is_taken_back(self, rank: Rank) -> None:
-        ticket = rank.load("a[bc]a")
-        rank.step([arrival("r", ticket)])
-        rank.sampled(r=[A])
-        rank.step(computed={"r": 3}, scheduled={"r": 1})
-        rank.sampled(r=[B])
-        rank.step(computed={"r": 4}, scheduled={"r": 1})
-        masks = rank.step([arrival("r", ticket, known_tokens=[1, 2, 3, A])])
-        assert allowed(masks) == [B, C]
+        begin(rank, "a[bc]a", "r")
+        rank.next(r=[A])
+        rank.next(r=[B])
+        assert rows(begin(rank, "a[bc]a", "r", known_tokens=[1, 2, 3, A])) == [[B, C]]
 
     def test_a_v1_request_resumes_among_the_cached(self, rank: Rank) -> None:
-        ticket = rank.load("abc")
-        rank.step([arrival("r", ticket)])
+        begin(rank, "abc", "r")
         rank.sampled(r=[A])
         masks = rank.step(computed={"r": 0}, scheduled={"r": 5}, resumed={"r": [1, 2, 3, A, B]})
-        assert allowed(masks) == [C]
+        assert rows(masks) == [[C]]
 
 
 class Counts(ProcessorFactory[Params]):
     """Adds to token 0 how many tokens there are and to token 1 their sum, each row as of its drafts."""
+
+    prepared = 0
 
     def create(self, _sequence: SequenceInfo[Params]) -> SequenceProcessor | None:
         return CountsState()
@@ -339,6 +260,7 @@ class CountsState(SequenceProcessor):
         self.tokens.extend(tokens)
 
     def prepare(self, ahead: Sequence[int]) -> list[Edits | None]:
+        Counts.prepared += 1
         rows = [[*self.tokens, *ahead[:place]] for place in range(1 + len(ahead))]
         return [Edits.add([0, 1], [float(len(row)), float(sum(row))]) if row else None for row in rows]
 
@@ -357,61 +279,64 @@ class Unable:
         return dict
 
 
+COUNTS = LogitsProcessorConfig(name="counts", factory=f"{__name__}:Counts")
+ONE_BY_ONE = LogitsProcessorConfig(name="one-by-one", factory=f"{__name__}:OneByOne")
+ONLY = LogitsProcessorConfig(name="only", factory="support.odd_processors:Only")
+
+
+def processed(*processors: LogitsProcessorConfig, names: str = "r", **fields: Any) -> Rank:
+    """Return a rank with processors at which unguided requests have arrived."""
+    rank = Rank(processors)
+    rank.step([arrival(name, None, is_guided=False, **fields) for name in names])
+    return rank
+
+
+def edits(rank: Rank) -> dict[tuple[str, int], list[float]]:
+    """Return what is added to tokens 0 and 1, by request and row."""
+    found = rank.guide.edits()
+    return {} if found is None else {(name, row): list(one.values) for name, row, one in found.each()}
+
+
 class TestProcessors:
-    COUNTS = LogitsProcessorConfig(name="counts", factory=f"{__name__}:Counts")
-    ONE_BY_ONE = LogitsProcessorConfig(name="one-by-one", factory=f"{__name__}:OneByOne")
-    ONLY = LogitsProcessorConfig(name="only", factory="support.odd_processors:Only")
-
-    @staticmethod
-    def edits(rank: Rank) -> dict[tuple[str, int], list[float]]:
-        """Return what is added to tokens 0 and 1, by request and row."""
-        edits = rank.guide.edits()
-        return {} if edits is None else {(name, row): list(one.values) for name, row, one in edits.each()}
-
     def test_change_the_rows_of_their_sequence_alone(self) -> None:
-        rank = Rank([self.COUNTS])
+        rank = processed(COUNTS)
         none = {"logits_processors": ""}
-        rank.step([arrival("r", None, is_guided=False), arrival("s", None, is_guided=False, arguments=none)])
-        assert self.edits(rank) == {}
-        rank.sampled(r=[7, 8, 7], s=[7])
-        rank.step(computed={"r": 3, "s": 3}, scheduled={"r": 1, "s": 1})
-        assert self.edits(rank) == {("r", 0): [3, 22]}
+        rank.step([arrival("s", None, is_guided=False, arguments=none)], scheduled={"r": 1})
+        assert edits(rank) == {}
+        rank.next(r=[7, 8, 7], s=[7])
+        assert edits(rank) == {("r", 0): [3, 22]}
+
+    def test_are_asked_once_a_step_for_all_its_rows(self) -> None:
+        rank = processed(COUNTS)
+        rank.next(r=[7], drafts={"r": [8]})
+        before = Counts.prepared
+        assert edits(rank) == {("r", 0): [1, 7], ("r", 1): [2, 15]}
+        rank.next(r=[8, 9])
+        assert edits(rank) == {("r", 0): [3, 24]}
+        assert Counts.prepared == before + 2
 
     def test_a_draft_that_they_could_not_look_at_is_not_accepted(self) -> None:
-        rank = Rank([self.COUNTS])
-        ticket = rank.load("ab*")
-        rank.step([arrival("r", None, is_guided=False), arrival("s", ticket)])
-        rank.sampled(r=[7], s=[A])
-        step = {"computed": {"r": 3, "s": 3}, "scheduled": {"r": 3, "s": 3}}
-        masks = rank.step(**step, drafts={"r": [7, -1], "s": [B, B]})
-        assert masks is not None
-        assert dict(zip(masks.request_ids, masks.acceptable, strict=True)) == {"r": 1, "s": 2}
-        assert len(masks.bitmask) == 6
+        rank = processed(COUNTS)
+        rank.step([arrival("s", rank.load("ab*"))], scheduled={"r": 1})
+        masks = rank.next(r=[7], s=[A], drafts={"r": [7, -1], "s": [B, B]})
+        assert acceptable(masks) == {"r": 1, "s": 2}
         at = 3 * masks.request_ids.index("r")
-        assert (masks.bitmask[at : at + 3] == -1).all()
+        assert (len(masks.bitmask), rows(masks)[at : at + 3]) == (6, [FREE] * 3)
         # What all could look at needs no rows of its own.
-        masks = rank.step(**step, drafts={"r": [7, 7], "s": [B, B]})
-        assert masks is not None
-        assert masks.request_ids == ["s"]
+        assert rank.next(r=[7], s=[B], drafts={"r": [7, 7], "s": [B, B]}).request_ids == ["s"]
 
     def test_one_that_takes_no_drafts_has_them_all_refused(self) -> None:
-        rank = Rank([self.ONE_BY_ONE])
-        rank.step([arrival("r", None, is_guided=False), arrival("s", rank.load("ab*"))])
-        rank.sampled(r=[7], s=[A])
-        masks = rank.step(
-            computed={"r": 3, "s": 3}, scheduled={"r": 3, "s": 3}, drafts={"r": [7, 8], "s": [B, B]}
-        )
-        assert masks is not None
+        rank = processed(ONE_BY_ONE)
+        rank.step([arrival("s", rank.load("ab*"))], scheduled={"r": 1})
+        masks = rank.next(r=[7], s=[A], drafts={"r": [7, 8], "s": [B, B]})
         assert masks.acceptable == [0, 0]
-        assert self.edits(rank) == {("r", 0): [1, 7], ("s", 0): [1, A]}
+        assert edits(rank) == {("r", 0): [1, 7], ("s", 0): [1, A]}
         rank.step(finished=["s"])
         assert [one.takes_drafts for one in rank.records if isinstance(one, Decode)] == [False]
 
     def test_two_that_leave_no_token_end_their_sequence(self) -> None:
-        other = msgspec.structs.replace(self.ONLY, name="other", params={"token": 1})
-        rank = Rank([self.ONLY, other])
-        rank.step([arrival("r", None, is_guided=False)])
-        assert self.edits(rank) == {}
+        rank = processed(ONLY, msgspec.structs.replace(ONLY, name="other", params={"token": 1}))
+        assert edits(rank) == {}
         assert rank.sampled(r=[7]) == {"r": "sequence_processor_no_token"}
 
     @pytest.mark.parametrize(("sampled", "ends"), [([8], {}), ([7, 8], {"r": "sequence_processor_no_token"})])
@@ -419,34 +344,31 @@ class TestProcessors:
         """Of a fault in a row behind a draft that was not accepted."""
         made = SimpleNamespace(sampled_token_ids=[sampled], req_id_to_index={"r": 0})
         output = SimpleNamespace(get_output=lambda: made)
-        tell_faults(output, lambda: {"r": RowFault(1, ErrorCode.SEQUENCE_PROCESSOR_NO_TOKEN)})
+        tell_faults(output, lambda: {"r": NO_TOKEN._replace(row=1)})
         assert output.get_output() is made
         assert getattr(made, ENDS_ATTRIBUTE, {}) == ends
 
     def test_what_only_the_device_sees_ends_its_sequence_without_that_step_s_token(self) -> None:
-        rank = Rank([self.COUNTS])
-        rank.step([arrival(name, None, is_guided=False) for name in "rs"])
+        rank = processed(COUNTS, names="rs")
         copied: dict[str, RowFault] = {}
 
         def read() -> Iterator[tuple[str, list[int]]]:
-            copied["r"] = RowFault(0, ErrorCode.SEQUENCE_PROCESSOR_NO_TOKEN)  # what it waits for
+            copied["r"] = NO_TOKEN  # what it waits for
             yield from (("r", [7]), ("s", [8]))
 
         rank.guide.sampled(read, lambda: dict(copied))
         rank.step(computed={"r": 3, "s": 3}, scheduled={"r": 1, "s": 1})
-        assert self.edits(rank) == {("s", 0): [1, 8]}
+        assert edits(rank) == {("s", 0): [1, 8]}
         assert rank.sampled(s=[8]) == {"r": "sequence_processor_no_token"}
 
     def test_a_row_from_which_nothing_was_sampled_ends_nothing(self) -> None:
         """It is behind a draft that was not accepted: without speculation nobody would look there."""
-        rank = Rank([self.COUNTS])
-        rank.step([arrival(name, None, is_guided=False) for name in "rs"])
-        rank.sampled(r=[7], s=[7])
-        rank.step(computed={"r": 3, "s": 3}, scheduled={"r": 2, "s": 2}, drafts={"r": [7], "s": [7]})
-        faults = dict.fromkeys("rs", RowFault(1, ErrorCode.SEQUENCE_PROCESSOR_NO_TOKEN))
+        rank = processed(COUNTS, names="rs")
+        rank.next(r=[7], s=[7], drafts={"r": [7], "s": [7]})
+        faults = dict.fromkeys("rs", NO_TOKEN._replace(row=1))
         rank.guide.sampled(lambda: [("r", [8]), ("s", [7, 8])], lambda: faults)
         rank.step(computed={"r": 4, "s": 5}, scheduled={"r": 1, "s": 1})
-        assert self.edits(rank) == {("r", 0): [2, 15]}
+        assert edits(rank) == {("r", 0): [2, 15]}
         assert rank.sampled(r=[8]) == {"s": "sequence_processor_no_token"}
 
     @pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -454,10 +376,8 @@ class TestProcessors:
     def test_edits_that_a_runner_cannot_apply_end_their_sequences_and_it_samples(self, version: str) -> None:
         module = importlib.import_module(f"guided_engine.compat.runner_{version.lower()}")
         runner = getattr(module, f"Runner{version}")
-        rank = Rank([self.COUNTS])
-        rank.step([arrival(name, None, is_guided=False) for name in "rs"])
-        rank.sampled(r=[7], s=[])
-        rank.step(computed={"r": 3}, scheduled={"r": 1})
+        rank = processed(COUNTS)
+        rank.next(r=[7])
         adapter = runner.__new__(runner)
         adapter._guide, adapter._runner, adapter._edits = rank.guide, None, Unable()
         output = SimpleNamespace(get_output=dict)
@@ -465,13 +385,9 @@ class TestProcessors:
         assert rank.sampled(r=[8]) == {"r": "sequence_processor_failed"}
 
     def test_a_sequence_is_told_what_it_is(self) -> None:
-        rank = Rank([LogitsProcessorConfig(name="spy", factory="support.odd_processors:Spy")])
-        from support.odd_processors import Spy
-
-        params, beyond = object(), [EOS, 10**9, -1]
-        rank.step(
-            [arrival("r", None, is_guided=False, max_tokens=9, sampling_params=params, stop_tokens=beyond)]
-        )
+        spy = LogitsProcessorConfig(name="spy", factory="support.odd_processors:Spy")
+        params = object()
+        processed(spy, max_tokens=9, sampling_params=params, stop_tokens=[EOS, 10**9, -1])
         seen = Spy.seen[-1]
         assert seen.sampling_params is params
         assert (seen.request_id, seen.prompt_tokens, seen.max_tokens) == ("r", (1, 2, 3), 9)
@@ -494,10 +410,10 @@ def test_a_record_says_how_its_sequence_ended(
     *, is_async: bool, max_tokens: int | None, sampled: list[int], reason: str
 ) -> None:
     rank = Rank(is_async=is_async)
-    rank.step([arrival("r", rank.load("a[bc]"), max_tokens=max_tokens, stop_tokens=[EOS, C])])
-    for number, token in enumerate(sampled, 3):
-        rank.sampled(r=[token])
-        if token != sampled[-1]:  # what is sampled last nobody may read any more
-            rank.step(computed={"r": number}, scheduled={"r": 1})
+    begin(rank, "a[bc]", "r", max_tokens=max_tokens, stop_tokens=[EOS, C])
+    *most, last = sampled
+    for token in most:
+        rank.next(r=[token])
+    rank.sampled(r=[last])  # nobody may read it any more
     rank.step(finished=["r"])
     assert [record.end_reason for record in rank.records] == [reason]

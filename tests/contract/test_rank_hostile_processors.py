@@ -1,6 +1,7 @@
 """Logits processors that do what none should: their request ends alone, and the batch is as without them."""
 
 from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -10,17 +11,16 @@ import torch
 from guided_contract.config import LogitsProcessorConfig
 from guided_contract.records import ProcessorFailure, ProcessorTimes
 from guided_engine.processors import dense
-from guided_engine.processors.edits import MOST_IDS, Edits
+from guided_engine.processors.edits import Edits
 from guided_engine.processors.interface import (
     Context,
-    DenseFactory,
     Params,
     ProcessorFactory,
     SequenceInfo,
     SequenceProcessor,
 )
 from guided_engine.processors.registry import Registry
-from support.odd_processors import Waves
+from support.odd_processors import Same, Waves
 from support.rank import A, Rank, arrival
 
 FAILED = "sequence_processor_failed"
@@ -41,21 +41,17 @@ def talk(*_arguments: Any) -> Any:
     raise ValueError("secret" * 2_000_000)
 
 
-def edits(**fields: Any) -> Callable[[int], list[Edits]]:
-    plain = {"ids": np.array([5]), "values": np.array([1.0])}
-    return lambda rows: [Edits(**plain | fields)] * rows
+def only(how: Any) -> Callable[[int], list[Edits]]:
+    return lambda rows: [Edits(np.array([5]), np.array([1.0]), is_only=how)] * rows
 
 
+# Numbers that no row takes: tests/unit/test_processor_edits.py.
 WAYS: dict[str, Callable[[int], Any]] = {
     "a panic": panic,
     "a long story": talk,
-    "only this, as nothing": edits(is_only=None),
-    "only this, as an array": edits(is_only=np.array([True, False])),
-    "ids that wrap": edits(ids=np.array([2**32 + 7], np.uint64)),
-    "ids as objects": edits(ids=np.array([5], object)),
-    "a NaN in the middle": edits(ids=np.arange(3), values=np.array([1, np.nan, 1])),
-    "values beyond float32": edits(values=np.array([1e39])),
-    "more ids than a row has": lambda rows: [Edits.forbid(np.zeros(MOST_IDS + 1, np.int32))] * rows,
+    "only this, as nothing": only(None),
+    "only this, as an array": only(np.array([True, False])),
+    "a wrong number": lambda rows: [Edits.add([5], [np.nan])] * rows,
 }
 
 
@@ -74,15 +70,11 @@ class Hostile(ProcessorFactory[HostileParams]):
         return Returns(WAYS[sequence.params.way])
 
 
-class Returns(SequenceProcessor):
-    def __init__(self, made: Callable[[int], Any]) -> None:
-        self._made = made
-
-    def accept(self, tokens: Sequence[int]) -> None:
-        pass
+class Returns(Same):
+    """Each row as a function makes it, of how many there are."""
 
     def prepare(self, ahead: Sequence[int]) -> Any:
-        return self._made(1 + len(ahead))
+        return self._row(1 + len(ahead))
 
     def release(self) -> None:
         raise PanicError
@@ -95,7 +87,7 @@ class Plain(ProcessorFactory[Params]):
     closed: ClassVar[list[Any]] = []
 
     def create(self, _sequence: SequenceInfo[Params]) -> SequenceProcessor:
-        self.alive.append(PlainState())
+        self.alive.append(PlainState(Edits.add([9], 1.0)))
         return self.alive[-1]
 
     def close(self) -> None:
@@ -103,13 +95,7 @@ class Plain(ProcessorFactory[Params]):
         raise PanicError
 
 
-class PlainState(SequenceProcessor):
-    def accept(self, tokens: Sequence[int]) -> None:
-        pass
-
-    def prepare(self, ahead: Sequence[int]) -> list[Edits]:
-        return [Edits.add([9], 1.0)] * (1 + len(ahead))
-
+class PlainState(Same):
     def release(self) -> None:
         Plain.alive.remove(self)
 
@@ -152,13 +138,9 @@ def changes(rank: Rank) -> dict[str, Any]:
 def test_its_request_ends_alone_in_few_words(caplog: pytest.LogCaptureFixture, way: str) -> None:
     rank = Rank([config("hostile", Hostile, way=way), PLAIN], number=4)
     chosen = {"logits_processors": "plain"}
-    rank.step(
-        [
-            arrival("r", None, is_guided=False, arguments={"logits_processors": "hostile"}),
-            arrival("s", rank.load("ab"), arguments=chosen),
-            arrival("t", None, is_guided=False, arguments=chosen),
-        ]
-    )
+    hostile = arrival("r", None, is_guided=False, arguments={"logits_processors": "hostile"})
+    unguided = arrival("t", None, is_guided=False, arguments=chosen)
+    rank.step([hostile, arrival("s", rank.load("ab"), arguments=chosen), unguided])
     assert changes(rank) == {"s": ([9], [1.0], False), "t": ([9], [1.0], False)}
     assert rank.sampled(r=[7], s=[A], t=[7]) == {"r": FAILED}
     rank.step(finished="rst")
@@ -191,20 +173,6 @@ def test_each_factory_is_closed_whatever_another_raises() -> None:
     assert len(Plain.closed) == 2
 
 
-class RaisesInApply(DenseFactory[Params]):
-    """Raises once it has changed rows, or gives them another shape."""
-
-    def __init__(self, ends: Callable[[Any], Any]) -> None:
-        self._ends = ends
-
-    def create(self, _sequence: SequenceInfo[Params]) -> SequenceProcessor:
-        return PlainState()
-
-    def apply(self, logits: Any, _rows: Sequence[Any]) -> None:
-        logits.fill_(3)
-        self._ends(logits)
-
-
 @pytest.mark.parametrize(
     "ends",
     [
@@ -217,8 +185,13 @@ class RaisesInApply(DenseFactory[Params]):
 def test_an_apply_that_raises_ends_its_own_sequences_and_changes_nothing(
     ends: Callable[[Any], Any],
 ) -> None:
+    def apply(logits: Any, _rows: Sequence[Any]) -> None:
+        logits.fill_(3)
+        ends(logits)
+
+    factory: Any = SimpleNamespace(apply=apply)
     logits = torch.arange(12.0).reshape(3, 4)
-    codes = dense.tried(RaisesInApply(ends), [0, 0], logits, torch.tensor([0, 2]))
+    codes = dense.tried(factory, [0, 0], logits, torch.tensor([0, 2]))
     assert codes.tolist() == [dense.IS_WRONG] * 2
     assert torch.equal(logits, torch.arange(12.0).reshape(3, 4))
 

@@ -10,7 +10,7 @@ from devtools import tinymodel
 
 from guided_contract.wire import Ticket
 from guided_engine.ranks.reasoning import Boundary, Reasoning
-from support.rank import EOS, VOCAB, A, B, C, Rank, allowed, arrival
+from support.rank import EOS, A, B, C, Rank, arrival, forbidden, rows
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
@@ -108,33 +108,26 @@ def test_the_boundary_is_upstreams(name: str, tokenizer: Any) -> None:
     assert inside > 10
 
 
-class TestFactory:
-    @staticmethod
-    def config(**fields: Any) -> Any:
-        from support import reasoning_parser
+def test_the_parser_is_the_one_that_the_engine_was_given(
+    monkeypatch: pytest.MonkeyPatch, tokenizer: Any
+) -> None:
+    from guided_engine.compat import runner_reasoning
+    from support import reasoning_parser
 
-        model = SimpleNamespace(skip_tokenizer_init=False)
-        given = {
-            "reasoning_parser": reasoning_parser.NAME,
-            "reasoning_parser_plugin": reasoning_parser.PLUGIN,
-            "enable_in_reasoning": False,
-        }
-        return SimpleNamespace(
-            structured_outputs_config=SimpleNamespace(**given | fields), model_config=model
-        )
-
-    def test_takes_the_parser_that_the_engine_was_given(
-        self, monkeypatch: pytest.MonkeyPatch, tokenizer: Any
-    ) -> None:
-        from guided_engine.compat import runner_reasoning
-
-        monkeypatch.setattr(runner_reasoning, "cached_tokenizer_from_config", lambda _model: tokenizer)
-        runner_reasoning.import_plugin(self.config())
-        make = runner_reasoning.reasoner_factory(self.config())
-        assert make is not None
-        reasoner = make({"chat_template_kwargs": {}})
-        assert not reasoner.has_ended(tokenizer.encode("<|pad|>a"))
-        assert reasoner.has_ended(tokenizer.encode("a"))
+    given = SimpleNamespace(
+        reasoning_parser=reasoning_parser.NAME,
+        reasoning_parser_plugin=reasoning_parser.PLUGIN,
+        enable_in_reasoning=False,
+    )
+    model = SimpleNamespace(skip_tokenizer_init=False)
+    config = SimpleNamespace(structured_outputs_config=given, model_config=model)
+    monkeypatch.setattr(runner_reasoning, "cached_tokenizer_from_config", lambda _model: tokenizer)
+    runner_reasoning.import_plugin(config)
+    make = runner_reasoning.reasoner_factory(config)
+    assert make is not None
+    reasoner = make({"chat_template_kwargs": {}})
+    assert not reasoner.has_ended(tokenizer.encode("<|pad|>a"))
+    assert reasoner.has_ended(tokenizer.encode("a"))
 
 
 class ByEnd:
@@ -176,24 +169,20 @@ def rank() -> Rank:
 
 def free(masks: Any, row: int, *held_back: int) -> bool:
     """Return whether a row allows all but the end of the text and these tokens."""
-    return set(range(VOCAB)) - set(allowed(masks, row)) == {EOS, *held_back}
+    return forbidden(masks, row) == {EOS, *held_back}
 
 
 class TestRows:
     def test_pr_44993_within_a_draft_only_the_rows_after_the_boundary_are_masked(self, rank: Rank) -> None:
         ticket = rank.load("abc")
         rank.step([arrival("r", ticket), arrival("s", ticket)])
-        rank.sampled(r=[STOP], s=[THINK_END])
         drafts = {"r": [STOP, THINK_END, A, C], "s": [A, B]}
-        masks = rank.step(computed={"r": 3, "s": 3}, scheduled={"r": 5, "s": 3}, drafts=drafts)
-        assert masks is not None
+        masks = rank.next(r=[STOP], s=[THINK_END], drafts=drafts)
         assert masks.request_ids == ["r", "s"]
         assert [free(masks, row) for row in range(8)] == [True, True, *[False] * 6]
-        assert [allowed(masks, row) for row in (2, 3, 5, 6, 7)] == [[A], [B], [A], [B], [C]]
+        assert [rows(masks)[row] for row in (2, 3, 5, 6, 7)] == [[A], [B], [A], [B], [C]]
         assert masks.acceptable == [3, 2]
-        rank.sampled(r=[STOP, THINK_END, A, B], s=[A])
-        masks = rank.step(computed={"r": 7, "s": 4}, scheduled={"r": 1, "s": 1})
-        assert [allowed(masks, row) for row in range(2)] == [[C], [B]]
+        assert rows(rank.next(r=[STOP, THINK_END, A, B], s=[A])) == [[C], [B]]
 
     def test_a_stop_token_of_the_request_may_not_come_either(self, rank: Rank) -> None:
         """A matcher may know the tokenizer's own end alone; Qwen3 has two, and a client names more."""
@@ -204,62 +193,46 @@ class TestRows:
         self, rank: Rank, drafts: list[int], taken: int
     ) -> None:
         rank.step([arrival("r", rank.load("ab"))])
-        rank.sampled(r=[STOP])
-        masks = rank.step(computed={"r": 3}, scheduled={"r": 3}, drafts={"r": drafts})
-        assert masks is not None
+        masks = rank.next(r=[STOP], drafts={"r": drafts})
         assert masks.acceptable == [taken]
         assert all(free(masks, row) for row in range(1 + taken))
 
     def test_a_token_that_is_content_already_is_the_grammars_but_not_masked(self) -> None:
         rank = Rank(reasoner=Implicit)
         rank.step([arrival("r", rank.load("abc"))])
-        rank.sampled(r=[STOP])
-        masks = rank.step(computed={"r": 3}, scheduled={"r": 4}, drafts={"r": [STOP, A, B]})
+        masks = rank.next(r=[STOP], drafts={"r": [STOP, A, B]})
         # The other grammar's first token would end reasoning, too.
         assert [free(masks, row, C) for row in range(4)] == [True, True, False, False]
-        assert [allowed(masks, row) for row in (2, 3)] == [[B], [C]]
-        assert masks is not None
-        assert masks.acceptable == [3]
-        rank.sampled(r=[STOP, A])
-        assert allowed(rank.step(computed={"r": 5}, scheduled={"r": 1})) == [B]
+        assert (rows(masks)[2:], masks.acceptable) == ([[B], [C]], [3])
+        assert rows(rank.next(r=[STOP, A])) == [[B]]
 
     @pytest.mark.parametrize(
         ("ended", "prompt", "masked"),
         [(None, [1], False), (None, [1, THINK_END], True), (True, [1], True), (False, [THINK_END], False)],
     )
     def test_the_prompt_may_have_ended_it(
-        self,
-        rank: Rank,
-        ended: bool | None,  # noqa: FBT001 - a row of the table
-        prompt: list[int],
-        masked: bool,  # noqa: FBT001 - as above
+        self, rank: Rank, *, ended: bool | None, prompt: list[int], masked: bool
     ) -> None:
         rank.load("ab")
         ticket = Ticket(key="ab", backend="guidance", reasoning_ended=ended)
         masks = rank.step([arrival("r", ticket, prompt_tokens=prompt)])
-        assert allowed(masks) == [A] if masked else free(masks, 0)
+        assert rows(masks) == [[A]] if masked else free(masks, 0)
 
     def test_a_parser_that_fails_ends_its_own_sequence(self, rank: Rank) -> None:
         healthy = rank.load("ab")
         broken = Ticket(key="ab", backend="guidance", reasoning_arguments={"broken": 1})
         rank.step([arrival("r", broken), arrival("s", healthy)])
-        assert rank.sampled(r=[STOP], s=[THINK_END]) == {"r": "sequence_matcher_failed"}
-        masks = rank.step(computed={"r": 3, "s": 3}, scheduled={"r": 1, "s": 1})
-        assert masks is not None
-        assert masks.request_ids == ["s"]
+        assert rank.next(r=[STOP], s=[THINK_END]).request_ids == ["s"]
+        assert rank.ended == {"r": "sequence_matcher_failed"}
 
     def test_a_preempted_sequence_comes_back_on_its_side_of_the_boundary(self, rank: Rank) -> None:
         ticket = rank.load("a[bc]")
         rank.step([arrival("r", ticket)])
-        rank.sampled(r=[STOP])
-        rank.step(computed={"r": 3}, scheduled={"r": 1})
-        rank.sampled(r=[THINK_END])
-        assert allowed(rank.step(computed={"r": 4}, scheduled={"r": 1})) == [A]
-        rank.sampled(r=[A])
-        rank.step(computed={"r": 5}, scheduled={"r": 1})
+        rank.next(r=[STOP])
+        assert rows(rank.next(r=[THINK_END])) == [[A]]
+        rank.next(r=[A])
         for known, expected in (([STOP, THINK_END], [A]), ([STOP, THINK_END, A, B], [EOS])):
-            assert allowed(rank.step([arrival("r", ticket, known_tokens=[1, 2, 3, *known])])) == expected
+            assert rows(rank.step([arrival("r", ticket, known_tokens=[1, 2, 3, *known])])) == [expected]
         # Back before the boundary: it reasons again, and may end elsewhere.
         assert free(rank.step([arrival("r", ticket, known_tokens=[1, 2, 3, STOP])]), 0)
-        rank.sampled(r=[THINK_END])
-        assert allowed(rank.step(computed={"r": 4}, scheduled={"r": 1})) == [A]
+        assert rows(rank.next(r=[THINK_END])) == [[A]]

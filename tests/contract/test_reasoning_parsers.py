@@ -5,7 +5,6 @@ Each is made with a vocabulary that has all marks that vLLM's parsers name. `UPD
 
 import os
 import re
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -44,16 +43,6 @@ def tokenizer() -> Any:
     return found
 
 
-@pytest.fixture(scope="module")
-def make(tokenizer: Any) -> Callable[..., Any]:
-    from vllm.reasoning import ReasoningParserManager
-
-    def make(name: str, arguments: dict[str, Any]) -> Any:
-        return ReasoningParserManager.get_reasoning_parser(name)(tokenizer, chat_template_kwargs=arguments)
-
-    return make
-
-
 def held_from(parser: Any, end: str | None, tokenizer: Any) -> str:
     """Return where a constraint begins to hold in the answer to a prompt without marks of its own."""
     from guided_engine.compat.runner_reasoning import EngineReasoner
@@ -76,14 +65,13 @@ def held_from(parser: Any, end: str | None, tokenizer: Any) -> str:
     return f"after `{end}`".replace("|", r"\|")
 
 
-def test_the_page_says_where_constraints_hold_with_each_parser(
-    make: Callable[..., Any], tokenizer: Any
-) -> None:
+def test_the_page_says_where_constraints_hold_with_each_parser(tokenizer: Any) -> None:
     from vllm.reasoning import ReasoningParserManager
 
     together: dict[tuple[str, str], list[str]] = {}
     for name in sorted({*ReasoningParserManager.lazy_parsers} - OTHER_TOKENIZERS):  # vLLM's own
-        made = [make(name, arguments) for arguments in (ON, OFF)]
+        kind = ReasoningParserManager.get_reasoning_parser(name)
+        made = [kind(tokenizer, chat_template_kwargs=arguments) for arguments in (ON, OFF)]
         end = ENDS.get(name, made[0].reasoning_end_str)
         on, off = (held_from(parser, end, tokenizer) for parser in made)
         together.setdefault((on, off), []).append(f"`{name}`")

@@ -3,38 +3,31 @@
 import importlib
 import re
 from collections.abc import AsyncGenerator
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import msgspec
 import pytest
 
-from guided_contract import wire
 from guided_contract.config import LogitsProcessorConfig, PodConfig
 from guided_contract.errors import GuidedError
-from guided_engine.admission import headers
-from guided_engine.admission.exchange import HttpExchange, current
-from guided_engine.admission.gate import Gate
-from guided_engine.admission.service_client import GrammarClient
 from guided_engine.compat import api, refusals, serve
-from guided_engine.telemetry import Telemetry
-from support.engine import pod_config
+from support.admitting import asking, chat, gate_of, responses
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
 POD = PodConfig(name="t", model="m", tokenizer="m", served_name="m", run_dir="/nowhere")
+OPENAI, AUDIO = "vllm.entrypoints.openai", "vllm.entrypoints.speech_to_text"
+BEAMS = (
+    (f"{OPENAI}.chat_completion.protocol", "ChatCompletionRequest"),
+    (f"{OPENAI}.completion.protocol", "CompletionRequest"),
+    (f"{AUDIO}.transcription.protocol", "TranscriptionRequest"),
+    (f"{AUDIO}.translation.protocol", "TranslationRequest"),
+)
 PATCHED = (
-    ("vllm.entrypoints.openai.chat_completion.protocol", "ChatCompletionRequest", "to_beam_search_params"),
-    ("vllm.entrypoints.openai.chat_completion.protocol", "ChatCompletionRequest", "to_sampling_params"),
-    ("vllm.entrypoints.openai.completion.protocol", "CompletionRequest", "to_beam_search_params"),
-    ("vllm.entrypoints.openai.responses.protocol", "ResponsesRequest", "to_sampling_params"),
-    (
-        "vllm.entrypoints.speech_to_text.transcription.protocol",
-        "TranscriptionRequest",
-        "to_beam_search_params",
-    ),
-    ("vllm.entrypoints.speech_to_text.translation.protocol", "TranslationRequest", "to_beam_search_params"),
+    *((*one, "to_beam_search_params") for one in BEAMS),
+    (f"{OPENAI}.chat_completion.protocol", "ChatCompletionRequest", "to_sampling_params"),
+    (f"{OPENAI}.responses.protocol", "ResponsesRequest", "to_sampling_params"),
 )
 SCHEMA = {"type": "object", "properties": {"a": {"type": "boolean"}}}
 GUIDED = {"structured_outputs": {"json": SCHEMA}}
@@ -54,49 +47,32 @@ def patched(monkeypatch: pytest.MonkeyPatch) -> None:
         entry.apply(POD)
 
 
-def new_gate() -> Gate:
-    pod = pod_config(Path("/nowhere"))
-    client = GrammarClient(pod.service_socket, lambda: wire.Hello(role="api", pid=1, boot=""))
-    return Gate(pod, client, Telemetry(pod.telemetry_socket))
-
-
-def admit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have requests pass a gate."""
-    gate = new_gate()
-    monkeypatch.setattr(api, "process_gate", lambda: gate)
-
-
 def refused() -> Any:
     from guided_engine.compat.api_errors import GuidedRequestError
 
     return pytest.raises(GuidedRequestError)
 
 
-def chat(**fields: Any) -> Any:
-    from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
-
-    return ChatCompletionRequest.model_validate({"messages": [{"role": "user", "content": "x"}], **fields})
-
-
 def tool(*, strict: bool | None) -> dict[str, Any]:
     return {"type": "function", "function": {"name": "f", "parameters": SCHEMA, "strict": strict}}
 
 
-@pytest.mark.parametrize("route", ["chat", "completions"])
-def test_guided_beam_search(route: str) -> None:
-    from vllm.entrypoints.openai.completion.protocol import CompletionRequest
+def beams_of(made: tuple[str, str], **fields: Any) -> Any:
+    kind = getattr(importlib.import_module(made[0]), made[1])
+    known = {"file": None, "model": "tiny", "messages": [], "prompt": "x", "use_beam_search": True}
+    return kind.model_construct(**known | fields)
 
-    def request(**fields: Any) -> Any:
-        if route == "chat":
-            return chat(use_beam_search=True, **fields)
-        return CompletionRequest.model_validate({"prompt": "x", "use_beam_search": True, **fields})
 
-    assert request().to_beam_search_params(9, {}).beam_width == 1
+@pytest.mark.parametrize("made", BEAMS[:2], ids=str)
+def test_guided_beam_search(made: tuple[str, str]) -> None:
+    from vllm.sampling_params import StructuredOutputsParams
+
+    assert beams_of(made).to_beam_search_params(9, {}).beam_width == 1
     with refused() as refusal:
-        request(**GUIDED).to_beam_search_params(9, {})
+        beams_of(made, structured_outputs=StructuredOutputsParams(json=SCHEMA)).to_beam_search_params(9, {})
     assert refusal.value.error.code == "request_not_admitted"
     with refused():
-        request(vllm_xargs=NAMED).to_beam_search_params(9, {})
+        beams_of(made, vllm_xargs=NAMED).to_beam_search_params(9, {})
 
 
 ASKED_FOR = LogitsProcessorConfig(name="asked-for", factory="a.b:C", apply_by_default=False)
@@ -104,9 +80,7 @@ BY_DEFAULT = LogitsProcessorConfig(name="default", factory="a.b:C")
 ENFORCED = LogitsProcessorConfig(name="always", factory="a.b:C", enforced=True)
 
 
-@pytest.mark.parametrize(
-    "beams", [made for made in PATCHED if made[2] == "to_beam_search_params"][:3], ids=str
-)
+@pytest.mark.parametrize("made", BEAMS[:3], ids=str)
 @pytest.mark.parametrize(
     ("processors", "choice", "told"),
     [
@@ -123,15 +97,11 @@ ENFORCED = LogitsProcessorConfig(name="always", factory="a.b:C", enforced=True)
     ],
 )
 def test_beam_search_with_processors(
-    beams: tuple[str, str, str], processors: list[LogitsProcessorConfig], choice: Any, told: str | None
+    made: tuple[str, str], processors: list[LogitsProcessorConfig], choice: Any, told: str | None
 ) -> None:
     """Each token of a beam is a request of its own to vLLM."""
-    module, name, _ = beams
-    made = getattr(importlib.import_module(module), name)
     refusals.ENTRIES[0].apply(msgspec.structs.replace(POD, logits_processors=processors))
-    chosen = None if choice is None else {"logits_processors": choice}
-    fields = {"file": None, "model": "tiny", "vllm_xargs": chosen}
-    request = made.model_construct(messages=[], prompt="x", use_beam_search=True, **fields)
+    request = beams_of(made, vllm_xargs=None if choice is None else {"logits_processors": choice})
     if told is None:
         assert request.to_beam_search_params(9, {}).beam_width == 1
         return
@@ -173,29 +143,22 @@ def test_tools_without_a_constraint(fields: dict[str, Any], *, refuses: bool) ->
     assert refusal.value.error.path == ("tool_choice" if "tool_choice" in fields else "tools")
 
 
-def test_strict_tools_of_responses_without_a_constraint() -> None:
-    from vllm.entrypoints.openai.responses.protocol import ResponsesRequest
-
-    function = {"type": "function", "name": "f", "parameters": SCHEMA, "strict": True}
-    request = ResponsesRequest.model_validate({"input": "x", "tools": [function]})
-    with refused():
-        request.to_sampling_params(9, {})
-
-
-@pytest.mark.parametrize("mode", ["auto", "required"])
-def test_a_call_of_some_tools_cannot_be_forced(mode: str) -> None:
+@pytest.mark.parametrize(
+    ("strict", "mode", "path"),
+    [(True, None, "tools"), (None, "required", "tool_choice"), (None, "auto", "")],
+)
+def test_tools_of_responses_without_a_constraint(*, strict: bool | None, mode: str | None, path: str) -> None:
     """vLLM reads `allowed_tools`, and constrains nothing."""
-    from vllm.entrypoints.openai.responses.protocol import ResponsesRequest
-
-    function = {"type": "function", "name": "f", "parameters": SCHEMA}
     choice = {"type": "allowed_tools", "mode": mode, "tools": [{"type": "function", "name": "f"}]}
-    request = ResponsesRequest.model_validate({"input": "x", "tools": [function], "tool_choice": choice})
-    if mode == "auto":
+    asked = {"tool_choice": choice} if mode else {}
+    function = {"type": "function", "name": "f", "parameters": SCHEMA, "strict": strict}
+    request = responses(tools=[function], **asked)
+    if not path:
         assert request.to_sampling_params(9, {}).max_tokens == 9
         return
     with refused() as refusal:
         request.to_sampling_params(9, {})
-    assert refusal.value.error.path == "tool_choice"
+    assert refusal.value.error.path == path
 
 
 def test_the_engines_owner_may_turn_strict_tools_off(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -222,22 +185,17 @@ async def test_audio_takes_no_constraint_and_no_name(task: str) -> None:
     made = request.model_construct(file=None, model="tiny", vllm_xargs=NAMED)
     params = made.to_sampling_params(9, {})
     assert params.structured_outputs is None
-    gate = new_gate()
-    current.set(HttpExchange(headers.begin([], 1), f"/v1/audio/{task}s"))
-    try:
-        with pytest.raises(GuidedError) as refusal:
-            await gate.admit(params.structured_outputs, params.extra_args)
-    finally:
-        current.set(None)
+    with asking(f"/v1/audio/{task}s"), pytest.raises(GuidedError) as refusal:
+        await gate_of(POD).admit(params.structured_outputs, params.extra_args)
     assert refusal.value.code == "request_not_admitted"
 
 
-@pytest.mark.parametrize("asked", ["constraint", "name"])
-async def test_streaming_input(monkeypatch: pytest.MonkeyPatch, asked: str) -> None:
+async def test_streaming_input(monkeypatch: pytest.MonkeyPatch) -> None:
     """What later parts ask for is refused where it arrives: tests/contract/test_core_detached.py."""
     from vllm.sampling_params import RequestOutputKind, SamplingParams, StructuredOutputsParams
 
-    admit(monkeypatch)
+    gate = gate_of(POD)
+    monkeypatch.setattr(api, "process_gate", lambda: gate)
     added = []
 
     async def inner(_self: Any, _id: str, prompt: Any, _params: Any) -> Any:
@@ -253,15 +211,11 @@ async def test_streaming_input(monkeypatch: pytest.MonkeyPatch, asked: str) -> N
         add_request = api._admitting(inner)
 
     stream = parts()
-    plain = SamplingParams(output_kind=RequestOutputKind.DELTA)
-    await Engine().add_request("1", stream, plain)
-    assert added == [stream]
-    guided = {
-        "constraint": SamplingParams(structured_outputs=StructuredOutputsParams(json=SCHEMA)),
-        "name": SamplingParams(extra_args=NAMED),
-    }[asked]
-    with refused() as refusal:
-        await Engine().add_request("1", stream, guided)
-    assert refusal.value.error.code == "request_not_admitted"
-    assert "streaming input" in str(refusal.value)
+    await Engine().add_request("1", stream, SamplingParams(output_kind=RequestOutputKind.DELTA))
+    constraint = StructuredOutputsParams(json=SCHEMA)
+    for guided in (SamplingParams(structured_outputs=constraint), SamplingParams(extra_args=NAMED)):
+        with refused() as refusal:
+            await Engine().add_request("1", stream, guided)
+        assert refusal.value.error.code == "request_not_admitted"
+        assert "streaming input" in str(refusal.value)
     assert added == [stream]

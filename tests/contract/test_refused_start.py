@@ -1,20 +1,17 @@
 """A setting that vLLM refuses only once it has the model: from its own words to the resource's condition."""
 
 import dataclasses
-import sys
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import pydantic
 import pytest
 
 from guided_contract import names
-from guided_contract.config import LogitsProcessorConfig
 from guided_engine import last_words
-from guided_engine.processors import registry
 from guided_operator.kube.pod_view import view
 from guided_operator.reconcile.conditions.chains import decide
 from guided_operator.reconcile.conditions.pod_trouble import trouble
@@ -26,41 +23,11 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 KEPT = 2048  # bytes of a log's end that a kubelet keeps where a container wrote no message of its own
 
 
-def _behind_stages() -> None:
-    from vllm.v1.worker.gpu.spec_decode.eagle.eagle3_utils import verify_supports_aux_hidden_states_over_pp
-
-    model: Any = SimpleNamespace(model=SimpleNamespace())
-    verify_supports_aux_hidden_states_over_pp(model, "eagle3")
-
-
 def _without_aux_states() -> None:
     from vllm.v1.worker.gpu.spec_decode.eagle.eagle3_utils import set_eagle3_aux_hidden_state_layers
 
     model: Any = SimpleNamespace()
     set_eagle3_aux_hidden_state_layers(model, model)
-
-
-def _without_a_backend() -> None:
-    import torch
-
-    with pytest.MonkeyPatch.context() as patch:
-        for compiled in ("vllm._C", "vllm._C_stable_libtorch"):  # a build for CPUs has none
-            patch.setitem(sys.modules, compiled, ModuleType(compiled))
-        from vllm.platforms.cuda import CudaPlatformBase
-    from vllm.v1.attention.backends.registry import AttentionBackendEnum
-    from vllm.v1.attention.selector import AttentionSelectorConfig
-
-    platform = SimpleNamespace(
-        device_name="cuda",
-        get_device_capability=lambda: (9, 0),
-        get_valid_backends=lambda **_: (
-            [],
-            {AttentionBackendEnum.FLASH_ATTN: (0, ["partial multimodal token full attention not supported"])},
-        ),
-    )
-    asked = AttentionSelectorConfig(head_size=64, dtype=torch.float16, kv_cache_dtype="auto", block_size=16)
-    selector: Any = CudaPlatformBase.get_attn_backend_cls
-    selector.__func__(platform, None, asked)
 
 
 def _short_graphs() -> None:
@@ -80,13 +47,9 @@ def _short_graphs() -> None:
     )
 
 
-def _state_of_its_own() -> None:
-    registry.check(LogitsProcessorConfig(name="mine", factory="support.adapted:OfV1"))
-
-
-def _pod(log: str, *, container: str = "engine", name: str = "a") -> Any:
+def _pod(log: str, name: str = "a") -> Any:
     status = {
-        "name": container,
+        "name": "engine",
         "restartCount": 1,
         "state": {"waiting": {"reason": "CrashLoopBackOff"}},
         "lastState": {"terminated": {"exitCode": 1, "reason": "Error", "message": log[-KEPT:]}},
@@ -95,8 +58,8 @@ def _pod(log: str, *, container: str = "engine", name: str = "a") -> Any:
     return view({"metadata": metadata, "spec": {}, "status": {"containerStatuses": [status]}})
 
 
-def _ended(log: str, **of: Any) -> Any:
-    return trouble([_pod(log, **of)])
+def _ended(log: str) -> Any:
+    return trouble([_pod(log)])
 
 
 def _last_line(words: str) -> str:
@@ -106,11 +69,8 @@ def _last_line(words: str) -> str:
 @pytest.mark.parametrize(
     ("refuse", "says"),
     [
-        (_behind_stages, "does not support eagle3 with pipeline parallelism"),
         (_without_aux_states, "Model does not support EAGLE3 interface"),
-        (_without_a_backend, "partial multimodal token full attention not supported"),
         (_short_graphs, "or use a backend that does"),
-        (_state_of_its_own, "V1 interface with its own state"),
     ],
 )
 def test_what_is_refused_on_a_rank_is_the_condition(

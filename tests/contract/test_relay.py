@@ -18,7 +18,6 @@ from guided_contract.wire import End, Failed, Hello, Prepared, Refused
 from support.nodes import place, two_nodes
 from support.sidecar import Api, Client, Rank, Sidecar, until
 
-Object = dict[str, Any]
 _MOST = 256  # Settings.max_connections
 ENUM = json.dumps({"enum": ["red", "green", "blue"]})
 
@@ -40,18 +39,24 @@ def sidecars(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Sidecar
         second.stop()
 
 
-def page(pod: PodConfig) -> Object:
-    with urllib.request.urlopen(f"http://127.0.0.1:{pod.ports.sidecar}/status", timeout=5) as answer:
-        found: Object = json.loads(answer.read())
-    return found
+@pytest.fixture
+def pods(sidecars: tuple[Sidecar, Sidecar]) -> tuple[PodConfig, PodConfig]:
+    return sidecars[0].pod, sidecars[1].pod
 
 
 def states(pod: PodConfig) -> dict[int, str]:
-    return {each["rank"]: each["state"] for each in page(pod)["ranks"]}
+    with urllib.request.urlopen(f"http://127.0.0.1:{pod.ports.sidecar}/status", timeout=5) as answer:
+        return {each["rank"]: each["state"] for each in json.loads(answer.read())["ranks"]}
 
 
-async def test_every_nodes_ranks_have_the_very_same_grammar(sidecars: tuple[Sidecar, Sidecar]) -> None:
-    first, second = (sidecar.pod for sidecar in sidecars)
+async def greeted(pod: PodConfig, **hello: Any) -> Client:
+    client = await Client.open(pod)
+    await client.greet(Hello(pid=os.getpid(), boot="boot", **hello))
+    return client
+
+
+async def test_every_nodes_ranks_have_the_very_same_grammar(pods: tuple[PodConfig, PodConfig]) -> None:
+    first, second = pods
     async with (
         Rank.connected(first, 0) as near,
         Rank.connected(second, 1, boot="other") as far,
@@ -66,8 +71,8 @@ async def test_every_nodes_ranks_have_the_very_same_grammar(sidecars: tuple[Side
         assert specs[0], "a small grammar goes as text (docs/how-a-grammar-is-served.md)"
 
 
-async def test_rank_of_another_node_that_goes_is_named(sidecars: tuple[Sidecar, Sidecar]) -> None:
-    first, second = (sidecar.pod for sidecar in sidecars)
+async def test_rank_of_another_node_that_goes_is_named(pods: tuple[PodConfig, PodConfig]) -> None:
+    first, second = pods
     async with Rank.connected(first, 0), Api.connected(first) as api, asyncio.timeout(60):
         async with Rank.connected(second, 1):
             await until(lambda: states(second) == {1: "Missing"} and 1 in states(first))
@@ -78,33 +83,26 @@ async def test_rank_of_another_node_that_goes_is_named(sidecars: tuple[Sidecar, 
         assert answer.message.startswith("rank 1 is disconnected")
 
 
-async def test_what_another_nodes_rank_gives_up_ends_everywhere(sidecars: tuple[Sidecar, Sidecar]) -> None:
-    first, second = (sidecar.pod for sidecar in sidecars)
+async def test_what_another_nodes_rank_gives_up_ends_everywhere(pods: tuple[PodConfig, PodConfig]) -> None:
+    first, second = pods
     async with Rank.connected(second, 1) as far, asyncio.timeout(30):
-        api = await Client.open(first)
-        await api.greet(Hello(role="api", pid=os.getpid(), boot="boot"))
+        api = await greeted(first, role="api")
         far.client.send(Failed(request_id="r-1", code="grammar_dead_end"))
         assert await api.receive() == End(request_id="r-1", code="grammar_dead_end")
         api.close()
 
 
-async def test_ranks_of_two_nodes_are_compared(sidecars: tuple[Sidecar, Sidecar]) -> None:
-    first, second = (sidecar.pod for sidecar in sidecars)
+async def test_ranks_of_two_nodes_are_compared(pods: tuple[PodConfig, PodConfig]) -> None:
+    first, second = pods
     async with Rank.connected(first, 0), Rank.connected(second, 1), asyncio.timeout(30):
-        api = await Client.open(first)
-        await api.greet(Hello(role="api", pid=os.getpid(), boot="boot"))
+        api = await greeted(first, role="api")
 
         def say(pod: PodConfig, rank: int, digest: int) -> None:
             record = Digests(rank=rank, digests=[Digest("r-2", 0, 1, digest)])
             with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
                 sender.sendto(records.encode(record), str(pod.telemetry_socket))
 
-        async def told() -> End:
-            answer = await api.receive()
-            assert isinstance(answer, End)
-            return answer
-
-        waiting = asyncio.create_task(told())
+        waiting = asyncio.create_task(api.receive())
         say(first, 0, 7)
         while not waiting.done():  # until the far rank's link is welcome: what it says before is lost
             say(second, 1, 8)
@@ -113,10 +111,11 @@ async def test_ranks_of_two_nodes_are_compared(sidecars: tuple[Sidecar, Sidecar]
         api.close()
 
 
-async def test_first_node_that_begins_anew_is_told_of_all_ranks(sidecars: tuple[Sidecar, Sidecar]) -> None:
-    first, second = (sidecar.pod for sidecar in sidecars)
-    far = await Client.open(second)
-    await far.greet(Hello(role="rank", pid=os.getpid(), boot="boot", rank=1, samples=True))
+async def test_first_node_that_begins_anew_is_told_of_all_ranks(
+    sidecars: tuple[Sidecar, Sidecar], pods: tuple[PodConfig, PodConfig]
+) -> None:
+    first, second = pods
+    far = await greeted(second, role="rank", rank=1, samples=True)
     await until(lambda: states(first)[1] == "Connected")
     pid = sidecars[0].service_pid()
     assert pid is not None

@@ -8,31 +8,15 @@ from typing import Any
 
 import pytest
 
+from guided_contract.config import PodConfig
 from guided_contract.errors import GuidedError
 from guided_engine.admission import request_body, request_checks
 from guided_engine.admission.request_routes import ROUTES
 from guided_engine.compat import validators
+from support.admitting import CLASSES, LEAST, class_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
-CLASSES = {
-    "/v1/chat/completions": ("openai.chat_completion", "ChatCompletionRequest"),
-    "/v1/chat/completions/batch": ("openai.chat_completion", "BatchChatCompletionRequest"),
-    "/v1/completions": ("openai.completion", "CompletionRequest"),
-    "/v1/responses": ("openai.responses", "ResponsesRequest"),
-    "/v1/messages": ("anthropic", "AnthropicMessagesRequest"),
-    "/inference/v1/generate": ("scale_out.token_in_token_out", "GenerateRequest"),
-}
-
-# The least that each of them takes.
-LEAST: dict[str, dict[str, Any]] = {
-    "/v1/chat/completions": {"messages": [{"role": "user", "content": "x"}]},
-    "/v1/chat/completions/batch": {"messages": [[{"role": "user", "content": "x"}]]},
-    "/v1/completions": {"prompt": "x"},
-    "/v1/responses": {"input": "x"},
-    "/v1/messages": {"messages": [{"role": "user", "content": "x"}], "max_tokens": 5, "model": "m"},
-    "/inference/v1/generate": {"token_ids": [1], "sampling_params": {"max_tokens": 3}},
-}
 ODD: tuple[Any, ...] = (
     *("x", "", 0, 5, 1.5, True, None),
     *([], [1], [{}], [[]], [None]),
@@ -49,15 +33,10 @@ HELD = {
 TOOL = {"type": "function", "name": "f", "parameters": {}, "input_schema": {}, "function": {"name": "f"}}
 
 
-def request_of(route: str) -> Any:
-    module, name = CLASSES[route]
-    return getattr(importlib.import_module(f"vllm.entrypoints.{module}.protocol"), name)
-
-
 def odd_bodies(route: str) -> Iterator[dict[str, Any]]:
     """Yield bodies with a value of another type, wherever a constraint or a tool is written."""
     for odd in ODD:
-        for field in request_of(route).model_fields:
+        for field in class_of(route).model_fields:
             yield {field: odd}
         for field, keys in HELD.items():
             for key in keys:
@@ -87,7 +66,7 @@ def test_what_passes_is_taken_or_refused_and_nothing_else(
         text = json.dumps({**LEAST[route], **changed}).encode()
         try:
             request_checks.check(route, json.loads(text), 1 << 18)
-            request_of(route).model_validate(json.loads(text))
+            class_of(route).model_validate(json.loads(text))
         except (GuidedError, ValueError, TypeError, VLLMError):
             continue
         except Exception as error:  # noqa: BLE001 - what is looked for
@@ -98,7 +77,7 @@ def test_what_passes_is_taken_or_refused_and_nothing_else(
 @pytest.mark.parametrize("route", CLASSES)
 def test_no_word_that_vllm_reads_is_taken_for_another_servers(route: str) -> None:
     """One that a later vLLM reads under such a name would be refused for ever."""
-    fields = request_of(route).model_fields
+    fields = class_of(route).model_fields
     assert len(fields) > 5
     words = {*fields, *(field.alias for field in fields.values() if field.alias)}
     words.discard("guided_decoding_backend")  # a remnant of the batch's: nobody reads it
@@ -137,7 +116,7 @@ def test_the_keys_of_constraints_are_vllms() -> None:
 def test_what_the_batch_hands_on_to_the_chats_class_is_not_ignored() -> None:
     routes = [
         SimpleNamespace(
-            path=route, body_field=SimpleNamespace(field_info=SimpleNamespace(annotation=request_of(route)))
+            path=route, body_field=SimpleNamespace(field_info=SimpleNamespace(annotation=class_of(route)))
         )
         for route in CLASSES
     ]
@@ -148,7 +127,73 @@ def test_what_the_batch_hands_on_to_the_chats_class_is_not_ignored() -> None:
     app: Any = App()
     app.routes = routes
     body = {**LEAST["/v1/chat/completions/batch"], "min_tokens": 1, "vllm_xargs": {}, "best_of": 2, "x": 1}
-    request = request_of("/v1/chat/completions/batch").model_validate(body)
+    request = class_of("/v1/chat/completions/batch").model_validate(body)
     taken = request.to_chat_completion_request(body["messages"][0])
     assert (taken.min_tokens, taken.vllm_xargs) == (1, {})
     assert request_body.ignored(app, "/v1/chat/completions/batch", body) == ["best_of", "x"]
+
+
+SCHEMA = {"type": "object", "properties": {"a": {"type": "string"}}}
+TAG = {"type": "structural_tag", "format": {"type": "json_schema", "json_schema": SCHEMA}}
+BACKEND = "vllm.v1.structured_output.backend_"
+PATCHED = (
+    (f"{BACKEND}xgrammar", "validate_xgrammar_grammar"),
+    (f"{BACKEND}guidance", "validate_guidance_grammar"),
+    (f"{BACKEND}outlines", "validate_structured_output_request_outlines"),
+    (f"{BACKEND}lm_format_enforcer", "validate_structured_output_request_lm_format_enforcer"),
+    ("vllm.parser.abstract_parser", "_xgrammar_supports"),
+    ("vllm.parser.abstract_parser", "Grammar"),
+    ("vllm.parser.abstract_parser", "structured_outputs_to_format"),
+    ("vllm.parser.harmony", "structured_outputs_to_format"),
+)
+
+
+@pytest.fixture
+def patched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Replace the validators for one test; other tests see upstream's."""
+    for module, name in PATCHED:
+        imported = importlib.import_module(module)
+        monkeypatch.setattr(imported, name, getattr(imported, name))  # restored afterwards
+    for entry in validators.ENTRIES:
+        entry.apply(PodConfig(name="t", model="m", tokenizer="m", served_name="m", run_dir="/nowhere"))
+
+
+@pytest.mark.usefixtures("patched")
+def test_choice_is_still_rewritten() -> None:
+    from vllm.config import StructuredOutputsConfig
+    from vllm.sampling_params import SamplingParams, StructuredOutputsParams
+
+    params = SamplingParams(structured_outputs=StructuredOutputsParams(choice=["yes", 'n"o']))
+    model = SimpleNamespace(is_diffusion=False)
+    params._validate_structured_outputs(model, StructuredOutputsConfig(backend="auto"), object())
+    assert params.structured_outputs.choice is None
+    assert params.structured_outputs.grammar == 'root ::= "yes" | "n\\"o"'
+
+
+ANY_TEXT = {"type": "any_text"}
+
+
+@pytest.mark.parametrize("module", ["abstract_parser", "harmony"])
+@pytest.mark.parametrize(
+    ("tag", "key"),
+    [
+        ("{", "JSON"),
+        ({"structures": []}, "format"),
+        ({"format": {**TAG["format"], "shema": SCHEMA}}, "shema"),
+        ({"format": {"type": "sequence", "elements": [{**ANY_TEXT, "max_length": 3}]}}, "max_length"),
+        ({"format": ANY_TEXT, "structures": []}, "structures"),
+    ],
+)
+@pytest.mark.usefixtures("patched")
+def test_a_tag_that_a_parser_rewrites_is_judged_before(module: str, tag: Any, key: str) -> None:
+    """vLLM drops keys that it does not know, and answers what it trips over with 500."""
+    from vllm.sampling_params import StructuredOutputsParams
+
+    from guided_engine.compat.api_errors import GuidedRequestError
+
+    rewritten = importlib.import_module(f"vllm.parser.{module}").structured_outputs_to_format
+    text = tag if isinstance(tag, str) else json.dumps(tag)
+    with pytest.raises(GuidedRequestError, match=key) as refused:
+        rewritten(StructuredOutputsParams(structural_tag=text))
+    assert refused.value.error.path == "$"
+    assert rewritten(StructuredOutputsParams(structural_tag=json.dumps(TAG))).type == "json_schema"

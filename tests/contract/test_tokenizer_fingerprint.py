@@ -13,6 +13,7 @@ from guided_contract import fingerprint
 from guided_grammar import registry
 from guided_grammar.backend import BackendError
 from guided_grammar.registry import library
+from support import tokenizers
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # the libraries' own imports warn
 TINY = tinymodel.models() / "tiny"
@@ -56,24 +57,36 @@ def add_special(about: Tokenizer) -> None:
     about["added_tokens"].append(token)
 
 
-@pytest.mark.parametrize("change", [swap, add_special])
-def test_another_vocabulary_is_another_tokenizer(
-    tmp_path: Path, ours: dict[Any, str], change: Callable[[Tokenizer], None]
-) -> None:
-    assert fingerprint.differing(ours, fingerprints(loaded(tmp_path, change)))
-
-
 def merge_less(about: Tokenizer) -> None:
     """Take away a merge: its token stays, and text is never written with it."""
     about["model"]["merges"].pop()
 
 
-@pytest.mark.parametrize("change", [merge_less])
-def test_a_text_that_becomes_other_tokens_is_another_tokenizer(
-    tmp_path: Path, ours: dict[Any, str], change: Callable[[Tokenizer], None]
+def reorder(about: Tokenizer) -> None:
+    about["added_tokens"].reverse()
+    about["model"]["vocab"] = dict(reversed(about["model"]["vocab"].items()))
+
+
+BOTH = ["xgrammar", "guidance"]
+
+
+@pytest.mark.parametrize(
+    ("made", "differing"),
+    [
+        (lambda folder: fingerprints(loaded(folder, swap)), BOTH),
+        (lambda folder: fingerprints(loaded(folder, add_special)), BOTH),
+        # Where a grammar forces a text, llguidance allows the tokens that the tokenizer makes of it.
+        (lambda folder: fingerprints(loaded(folder, merge_less)), ["guidance"]),
+        (lambda folder: fingerprints(loaded(folder, eos_token="<|pad|>")), BOTH),
+        # A row of logits has as many columns as the model has tokens: hf_overrides may say how many.
+        (lambda folder: fingerprints(loaded(folder), tinymodel.VOCAB + 64), BOTH),
+        (lambda folder: fingerprints(loaded(folder, reorder)), []),  # no mask depends on it
+    ],
+)
+def test_what_changes_masks_is_another_tokenizer(
+    tmp_path: Path, ours: dict[Any, str], made: Any, differing: list[str]
 ) -> None:
-    """Where a grammar forces a text, llguidance allows the tokens that the tokenizer makes of it."""
-    assert fingerprint.differing(ours, fingerprints(loaded(tmp_path, change))) == ["guidance"]
+    assert fingerprint.differing(ours, made(tmp_path)) == differing
 
 
 def test_a_library_that_cannot_read_a_tokenizer_leaves_the_other(tmp_path: Path) -> None:
@@ -91,30 +104,6 @@ def test_a_library_that_cannot_read_a_tokenizer_leaves_the_other(tmp_path: Path)
     assert backends["xgrammar"].vocab_size == tinymodel.VOCAB
     with pytest.raises(BackendError, match="decoder"):
         backends["guidance"]
-
-
-def test_another_end_of_text_is_another_tokenizer(tmp_path: Path, ours: dict[Any, str]) -> None:
-    theirs = fingerprints(loaded(tmp_path, eos_token="<|pad|>"))
-    assert fingerprint.differing(ours, theirs) == ["xgrammar", "guidance"]
-
-
-@pytest.mark.parametrize("size", [tinymodel.VOCAB + 64])
-def test_padding_makes_other_masks(tmp_path: Path, ours: dict[Any, str], size: int) -> None:
-    """A row of logits has as many columns as the model has tokens: hf_overrides may say how many."""
-    theirs = fingerprints(loaded(tmp_path), size)
-    assert "xgrammar" in fingerprint.differing(ours, theirs)
-
-
-def reorder(about: Tokenizer) -> None:
-    about["added_tokens"].reverse()
-    about["model"]["vocab"] = dict(reversed(about["model"]["vocab"].items()))
-
-
-@pytest.mark.parametrize("change", [reorder])
-def test_what_no_mask_depends_on_is_no_difference(
-    tmp_path: Path, ours: dict[Any, str], change: Callable[[Tokenizer], None]
-) -> None:
-    assert fingerprints(loaded(tmp_path, change)) == ours
 
 
 class Slow:
@@ -155,3 +144,33 @@ def test_vllms_own_class_reads_the_same_tokenizer(ours: dict[Any, str]) -> None:
         speculative_config=None,
     )
     assert registry.fingerprints(EngineVocabulary(config)) == ours
+
+
+class Known:
+    """A tokenizer as vLLM has it: it says which id is its largest."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        self._tokenizer = tokenizer
+        self.max_token_id = len(tokenizer) - 1
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._tokenizer, name)
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize("name", ["awkward", "chat"])
+def test_a_token_s_bytes_are_its_text_and_special_tokens_have_none(name: str) -> None:
+    from guided_engine.compat import runner_worker
+
+    tokenizer = getattr(tokenizers, name)()
+    padded = len(tokenizer) + 7
+    backends = registry.Backends(registry.Tokenizer(tokenizer, padded))
+    texts, stop_tokens = runner_worker._texts(backends, Known(tokenizer), padded)
+    assert len(texts) == padded
+    assert list(texts[len(tokenizer) :]) == [b""] * 7
+    assert tokenizer.eos_token_id in stop_tokens
+    for index in range(len(tokenizer)):
+        read = tokenizer.decode([index], skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        # The libraries have no text for 0xff, which no UTF-8 has.
+        is_no_text = tokenizer.convert_ids_to_tokens(index) == "ÿ"
+        assert texts[index].decode(errors="replace") == ("" if is_no_text else read), index

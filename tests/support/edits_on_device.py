@@ -1,4 +1,4 @@
-"""A step's edits as both runners apply them, on a GPU if there is one, else by Triton's interpreter.
+"""A step's edits as Model Runner V2 applies them, on a GPU if there is one, else by Triton's interpreter.
 
 `python -m` prints, for each seed, a JSON list of what differs from plain numpy, row by row, for steps that
 are drawn.
@@ -8,7 +8,7 @@ import json
 import random
 import sys
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,45 +16,17 @@ import torch
 if not torch.cuda.is_available():
     import vllm.v1.worker.cpu.shm  # noqa: F401 - a CPU's memory counts as pinned
 
-from vllm.v1.structured_output.utils import apply_grammar_bitmask
-from vllm.v1.worker.gpu import model_runner
 
 from guided_contract.errors import ErrorCode
-from guided_engine.compat import edits_kernel, edits_v2
+from guided_engine.compat import edits_kernel
 from guided_engine.compat.edits_v2 import EditsV2
-from guided_engine.compat.runner import ENDS_ATTRIBUTE
-from guided_engine.compat.runner_v1 import RunnerV1
 from guided_engine.processors.edits import Edits
-from guided_engine.processors.interface import Context, DenseFactory, Params, SequenceInfo, SequenceProcessor
-from guided_engine.processors.sequence import Dense, Prepared
+from guided_engine.processors.sequence import Prepared
 from guided_engine.ranks.row_edits import step_edits
-from guided_engine.ranks.step import Masks
 
 SLOTS, POSITIONS, VOCAB = 7, 4, 50
 STEPS = 30
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-
-
-class V1State(NamedTuple):
-    """What V1's execute_model leaves behind, as far as edits need it."""
-
-    logits: Any
-    scheduler_output: Any
-
-
-class Halves(DenseFactory[Params]):
-    """Halves the logits of rows that say so; leaves others NaN, infinite or empty."""
-
-    def create(self, sequence: SequenceInfo[Params]) -> SequenceProcessor | None:
-        raise NotImplementedError
-
-    def apply(self, logits: Any, rows: Any) -> None:
-        for row, kind in enumerate(rows):
-            logits[row] *= 0.5
-            if kind in {"nan", "inf"}:
-                logits[row, 5] = float(kind)
-            elif kind == "empty":
-                logits[row] = -torch.inf
 
 
 def drawn(rng: random.Random, ids: range) -> Edits | None:
@@ -85,36 +57,20 @@ def expected(edits: Edits | None, row: np.ndarray) -> tuple[np.ndarray, bool]:
     return (row, True) if edits is not None and np.isneginf(after).all() else (after, False)
 
 
-def halved(row: np.ndarray, kind: str | None) -> tuple[np.ndarray, ErrorCode | None]:
-    """Return what Halves leaves of a row, and for what its sequence ends; what is forbidden stays so."""
-    if kind is None:
-        return row, None
-    if kind == "empty":
-        return row, ErrorCode.SEQUENCE_PROCESSOR_NO_TOKEN
-    if kind in {"nan", "inf"} and not np.isneginf(row[5]):
-        return row, ErrorCode.SEQUENCE_PROCESSOR_FAILED
-    return row * np.float32(0.5), None
-
-
-def step(  # noqa: C901 - one step, from end to end
-    rng: random.Random, bridge: EditsV2, states: Any, factory: Halves
-) -> list[str]:
+def step(rng: random.Random, bridge: EditsV2, states: Any) -> list[str]:
     """Take one step; return what is wrong."""
     requests = rng.sample(sorted(states.req_id_to_index), rng.randint(1, SLOTS))
     counts = {name: rng.randint(1, POSITIONS) for name in requests}
     known = {name: rng.randint(1, counts[name]) for name in requests}
-    prepared, wanted, kinds = {}, {}, {}
+    prepared, wanted = {}, {}
     for name in requests:
         rows = [drawn(rng, range(VOCAB)) for _ in range(known[name])]
-        results = [rng.choice([None, None, "half", "nan", "inf", "empty"]) for _ in rows]
         if rng.random() < 0.7:
-            prepared[name] = Prepared(rows, [Dense(factory, results)] if rng.random() < 0.5 else [])
+            prepared[name] = Prepared(rows)
             wanted.update({(name, place): row for place, row in enumerate(rows)})
-            if prepared[name].dense:
-                kinds.update({(name, place): kind for place, kind in enumerate(results)})
     edits = step_edits(prepared) if prepared else None
     bridge.stage(edits, {name: [0] * (count - 1) for name, count in counts.items()})
-    faults: set[tuple[str, int, str]] = set()
+    faults: set[tuple[str, int]] = set()
     wrong = []
     # In chunks, as the rejection sampler does with a large batch.
     cut = rng.randint(0, len(requests))
@@ -137,108 +93,19 @@ def step(  # noqa: C901 - one step, from end to end
         for index, at in enumerate(rows):
             right, is_empty = expected(wanted.get(at), before[index])
             if is_empty:
-                faults.add((*at, ErrorCode.SEQUENCE_PROCESSOR_NO_TOKEN))
-            right, fault = halved(right, kind := kinds.get(at))
-            if fault is not None:
-                faults.add((*at, fault))
+                faults.add(at)
             if not np.array_equal(logits[index].cpu().numpy(), right):
-                wrong.append(f"row {at}: {wanted.get(at)}, {kind}")
-    if bridge._is_sharded:
-        model_runner.gather_sampler_output()
+                wrong.append(f"row {at}: {wanted.get(at)}")
     read = bridge.taken()
     # The next step begins before this one's output is read.
     bridge.stage(edits, {})
     bridge.taken()
     if DEVICE == "cuda":
         torch.cuda.synchronize()  # as the runner waits for the step's output
-    told, first = read(), firsts(faults)
-    return wrong if told == first else [*wrong, f"faults: {told}, not {first}"]
-
-
-def firsts(faults: set[tuple[str, int, str]]) -> dict[str, tuple[int, str]]:
-    """Return each request's first row that has a fault, and the worse one there."""
-    worst = {(name, place): code for name, place, code in sorted(faults, key=lambda one: _worse(one[2]))}
-    return {name: (place, worst[name, place]) for name, place in sorted(worst, reverse=True)}
-
-
-def masked(
-    rng: random.Random, counts: dict[str, int], rows: list[tuple[str, int]], before: np.ndarray
-) -> Masks | None:
-    """Return masks of some requests, in an order of their own, and write them into `before` [rows, VOCAB]."""
-    names = rng.sample(sorted(counts), rng.randint(0, len(counts)))
-    if not names:
-        return None
-    bits = []
-    for name in names:
-        for place in range(counts[name]):
-            allowed = np.zeros(64, bool)
-            allowed[rng.sample(range(VOCAB), rng.choice([1, 2, 20]))] = True
-            bits.append(np.packbits(allowed, bitorder="little").view(np.int32))
-            before[rows.index((name, place)), ~allowed[:VOCAB]] = -np.inf
-    return Masks(names, np.array(bits), [counts[name] - 1 for name in names])
-
-
-def step_v1(rng: random.Random) -> list[str]:
-    """Take one step of Model Runner V1; return what is wrong."""
-    counts = {f"request-{slot}": rng.randint(1, POSITIONS) for slot in range(SLOTS)}
-    prepared = {
-        name: Prepared([drawn(rng, range(VOCAB)) for _ in range(count)])
-        for name, count in counts.items()
-        if rng.random() < 0.7
-    }
-    rows = [(name, place) for name, count in counts.items() for place in range(count)]
-    before = np.random.default_rng(rng.randrange(10**6)).normal(size=(len(rows), VOCAB)).astype(np.float32)
-    before[:, rng.sample(range(VOCAB), 20)] = -np.inf
-    drafts = {name: [0] * (count - 1) for name, count in counts.items()}
-    logits = torch.from_numpy(before.copy())
-    if rng.random() < 0.5:  # as the model has them; what is added is added in float32
-        logits = logits.bfloat16()
-        before = logits.float().numpy()
-    state = V1State(logits, SimpleNamespace(scheduled_spec_decode_tokens=drafts))
-    runner = SimpleNamespace(input_batch=SimpleNamespace(req_ids=list(counts)), execute_model_state=state)
-    masks = masked(rng, counts, rows, before)
-
-    made = SimpleNamespace(
-        req_ids=list(counts),
-        sampled_token_ids=[[0] * rng.randint(0, count) for count in counts.values()],
-        req_id_to_index={name: index for index, name in enumerate(counts)},
-    )
-
-    def sample(grammar: Any) -> Any:
-        """Mask, as the runner does, and give that many tokens."""
-        if grammar is not None:
-            apply_grammar_bitmask(
-                state.scheduler_output, grammar, runner.input_batch, runner.execute_model_state.logits
-            )
-        return made
-
-    guide: Any = None
-    adapter = RunnerV1(runner, guide)
-    _, read_faults = adapter.sample(sample, masks, step_edits(prepared) if prepared else None)
-    wrong, faults = [], set()
-    for index, (name, place) in enumerate(rows):
-        edits = prepared[name].rows[place] if name in prepared else None
-        right, is_empty = expected(edits, before[index])
-        if is_empty:
-            faults.add((name, place, ErrorCode.SEQUENCE_PROCESSOR_NO_TOKEN))
-        if not np.array_equal(runner.execute_model_state.logits[index].float().numpy(), right):
-            wrong.append(f"V1, row {name}, {place}: {edits}")
-    told, first = read_faults(), firsts(faults)
-    if told != first:
-        wrong.append(f"V1, faults: {told}, not {first}")
-    ends = getattr(made, ENDS_ATTRIBUTE, {})
-    lengths = dict(zip(counts, map(len, made.sampled_token_ids), strict=True))
-    reached = {name: code for name, (place, code) in first.items() if place < lengths[name]}
-    read = adapter.reader(made)
-    for name in ends:
-        made.sampled_token_ids[made.req_id_to_index[name]] = []  # as compat.core drops what has ended
-    if {name: len(tokens) for name, tokens in read()} != lengths:
-        wrong.append(f"V1, tokens of {ends} are not read")
-    return wrong if ends == reached else [*wrong, f"V1, ends: {ends}, not {reached}"]
-
-
-def _worse(code: str) -> bool:
-    return code == ErrorCode.SEQUENCE_PROCESSOR_FAILED
+    told = read()
+    first = dict(sorted(faults, reverse=True))
+    right = {name: (place, ErrorCode.SEQUENCE_PROCESSOR_NO_TOKEN) for name, place in first.items()}
+    return wrong if told == right else [*wrong, f"faults: {told}, not {right}"]
 
 
 def differences(seed: int) -> list[str]:
@@ -259,16 +126,8 @@ def differences(seed: int) -> list[str]:
         vocab_size=VOCAB,
     )
     guide: Any = SimpleNamespace(has_processors=lambda _name: True)
-    factory = Halves(Params(), Context(vocab_size=VOCAB))
     bridge = EditsV2(runner, guide)
-    wrong = [wrong for _ in range(STEPS) for wrong in step(rng, bridge, states, factory)]
-    # One rank of a batch that is sharded: it has all requests, and the others add nothing.
-    runner.batch_sharder = object()
-    model_runner.gather_sampler_output = torch.distributed.all_reduce = lambda *_, **__: None
-    edits_v2.get_tp_group = lambda: SimpleNamespace(device_group=None)
-    sharded = EditsV2(runner, guide)
-    wrong += [f"sharded: {wrong}" for _ in range(STEPS) for wrong in step(rng, sharded, states, factory)]
-    return wrong + [wrong for _ in range(STEPS) for wrong in step_v1(rng)]
+    return [wrong for _ in range(STEPS) for wrong in step(rng, bridge, states)]
 
 
 if __name__ == "__main__":

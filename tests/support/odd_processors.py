@@ -64,11 +64,8 @@ class _Wave(SequenceProcessor):
         self._tokens.extend(tokens)
 
 
-class LeavesNothing(DenseFactory[Params]):
+class LeavesNothing(GivesNan):
     """Forbids every token."""
-
-    def create(self, _sequence: SequenceInfo[Params]) -> SequenceProcessor | None:
-        return Same(0)
 
     def apply(self, logits: Any, _rows: Sequence[Any]) -> None:
         logits.fill_(float("-inf"))
@@ -113,3 +110,26 @@ class Spy(ProcessorFactory[Params]):
     def create(self, sequence: SequenceInfo[Params]) -> SequenceProcessor | None:
         self.seen.append(sequence)
         return None
+
+
+class Target:
+    """As an AdapterLogitsProcessor, told by its methods: forbids all but the request's target."""
+
+    def __init__(self, vllm_config: Any, device: Any, is_pin_memory: Any) -> None:
+        pass
+
+    @classmethod
+    def validate_params(cls, sampling_params: Any) -> None:
+        if not 0 <= sampling_params.target < 128:
+            raise ValueError("a target is a token id")
+
+    def is_argmax_invariant(self) -> bool:
+        return False
+
+    def new_req_logits_processor(self, params: Any) -> Any:
+        def only(_output_ids: list[int], logits: Any) -> Any:
+            logits[: params.target] = float("-inf")
+            logits[params.target + 1 :] = float("-inf")
+            return logits
+
+        return only

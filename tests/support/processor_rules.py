@@ -20,21 +20,8 @@ class _Pair(NamedTuple):
     beside: Tested
     alone: Tested
 
-    def accept(self, tokens: list[int]) -> None:
-        self.beside.accept(*tokens)
-        for token in tokens:
-            self.alone.accept(token)
 
-    def preempt(self, lost: int) -> None:
-        self.beside.preempt(lost)
-        self.alone.preempt(lost)
-
-    def release(self) -> None:
-        self.beside.release()
-        self.alone.release()
-
-
-def check(  # noqa: PLR0913 - what a case consists of, by name
+def check(  # noqa: C901, PLR0913 - what a case consists of, by name, and its life
     factory: Any,
     params: Mapping[str, Any] | None = None,
     context: Context | None = None,
@@ -71,13 +58,18 @@ def check(  # noqa: PLR0913 - what a case consists of, by name
             ahead = third.sequence(one.prompt, request_id=one.name, **request)
             _judge(one, ahead, logits, drafts, f"seed {seed}")
             ahead.release()
-            one.accept([*drafts[: rng.randint(0, len(drafts))], *some(1)])
-            fate = rng.random()
-            if fate < 0.1:  # over, and another of that name comes
-                one.release()
+            tokens = [*drafts[: rng.randint(0, len(drafts))], *some(1)]
+            one.beside.accept(*tokens)
+            for token in tokens:
+                one.alone.accept(token)
+            fate, lost = rng.random(), rng.randint(0, 1)
+            for each in (one.beside, one.alone):
+                if fate < 0.1:
+                    each.release()
+                elif fate < 0.3:
+                    each.preempt(lost)
+            if fate < 0.1:  # another of that name comes
                 pairs[number] = pair(number)
-            elif fate < 0.3:
-                one.preempt(rng.randint(0, 1))
     for harness in made:
         harness.close()
 

@@ -15,7 +15,7 @@ from guided_engine.ranks.bitmasks import BitmaskBuffer
 from guided_engine.ranks.loaded_grammars import LoadedGrammars
 from guided_engine.ranks.rank_guide import RankGuide
 from guided_engine.ranks.reasoning import Reasoner
-from guided_engine.ranks.step import Arrival, Masks, Plan
+from guided_engine.ranks.step import Arrival, Plan
 from guided_grammar.registry import Backends
 
 TOKENIZER = LLTokenizer("byte")
@@ -46,6 +46,8 @@ class Rank:
         number: int = 0,
     ) -> None:
         self.records: list[Any] = []
+        self.ended: dict[str, str] = {}
+        self.known: dict[str, int] = {}  # tokens of each request, so far
         self.loaded_grammars = LoadedGrammars(Backends(ByteVocabulary()))
         self.guide = RankGuide(
             RankTraits(number, VOCAB, is_async, reasoner, compare_every),
@@ -69,11 +71,16 @@ class Rank:
         computed: Mapping[str, int] | None = None,
         scheduled: Mapping[str, int] | None = None,
         drafts: Mapping[str, Sequence[int]] | None = None,
+        learned: Mapping[str, Sequence[int]] | None = None,
         resumed: Mapping[str, Sequence[int]] | None = None,
         finished: Collection[str] = (),
-    ) -> Masks | None:
-        """Begin a step and return its masks; an arrival is scheduled with its prompt unless told."""
+    ) -> Any:
+        """Begin a step and return its masks; an arrival is scheduled with its prompt unless told.
+
+        `learned`: drafts of the last step as the runner alone knows them.
+        """
         whole = {one.request_id: len(one.known_tokens or one.prompt_tokens) for one in arrivals}
+        self.known |= whole
         self.guide.begin(
             Plan(
                 finished=finished,
@@ -84,32 +91,53 @@ class Rank:
                 drafts=drafts or {},
             )
         )
+        if learned:
+            self.guide.learn_drafts(list(learned), list(learned.values()))
         return self.guide.masks() if self.guide.is_sampling else None
 
     def sampled(self, **tokens: Sequence[int]) -> dict[str, str]:
+        for name, some in tokens.items():
+            self.known[name] += len(some)
         self.guide.sampled(lambda: list(tokens.items()))
-        return {end.request_id: end.code for end in self.guide.ends()}
+        ends = {end.request_id: end.code for end in self.guide.ends()}
+        self.ended |= ends
+        return ends
+
+    def next(
+        self,
+        *names: str,
+        drafts: Mapping[str, Sequence[int]] | None = None,
+        learned: Mapping[str, Sequence[int]] | None = None,
+        **tokens: Sequence[int],
+    ) -> Any:
+        """End a step with what it sampled, and begin one of these requests, or of those that sampled."""
+        self.sampled(**tokens)
+        among = names or tuple(tokens)
+        computed = {name: self.known[name] - 1 for name in among}
+        scheduled = {name: 1 + len((drafts or {}).get(name, ())) for name in among}
+        return self.step(computed=computed, scheduled=scheduled, drafts=drafts, learned=learned)
 
 
 def arrival(request_id: str, ticket: Ticket | None, **fields: Any) -> Arrival:
-    known = fields.get("known_tokens")
-    prompt = fields.get("prompt_tokens", [1, 2, 3])
-    return Arrival(
-        request_id=request_id,
-        prompt_tokens=prompt,
-        prompt_length=len(prompt),
-        known_tokens=known,
-        computed=fields.get("computed", 0),
-        is_guided=fields.get("is_guided", True),
-        ticket=ticket,
-        stop_tokens=fields.get("stop_tokens", [EOS]),
-        arguments=fields.get("arguments", {}),
-        max_tokens=fields.get("max_tokens"),
-        sampling_params=fields.get("sampling_params"),
-    )
+    plain = {"known_tokens": None, "computed": 0, "is_guided": True, "stop_tokens": [EOS], "arguments": {}}
+    prompt = fields.pop("prompt_tokens", [1, 2, 3])
+    return Arrival(request_id, prompt, len(prompt), ticket=ticket, **plain | fields)
 
 
-def allowed(masks: Masks | None, row: int = 0) -> list[int]:
-    assert masks is not None
+def allowed(masks: Any, row: int = 0) -> list[int]:
     bits = np.unpackbits(np.ascontiguousarray(masks.bitmask[row]).view(np.uint8), bitorder="little")
     return np.flatnonzero(bits)[:VOCAB].tolist()
+
+
+def rows(masks: Any) -> list[list[int]]:
+    """Return what each row of a step allows."""
+    return [allowed(masks, row) for row in range(len(masks.bitmask))]
+
+
+def forbidden(masks: Any, row: int = 0) -> set[int]:
+    return {*range(VOCAB)} - {*allowed(masks, row)}
+
+
+def acceptable(masks: Any) -> dict[str, int]:
+    """Return how many drafts of each request were constrained."""
+    return dict(zip(masks.request_ids, masks.acceptable, strict=True))

@@ -105,15 +105,21 @@ class Core:
         return self.take(self.scheduler.schedule(), ends, token)
 
     def take(self, scheduled: Any, ends: dict[str, str] | None = None, token: int = 9) -> dict[str, Any]:
-        from vllm.v1.outputs import ModelRunnerOutput
-
-        ids = list(scheduled.num_scheduled_tokens)
-        output = ModelRunnerOutput(
-            req_ids=ids,
-            req_id_to_index={request_id: index for index, request_id in enumerate(ids)},
-            sampled_token_ids=[[token] for _ in ids],
-        )
+        output = self.output(scheduled, {name: [token] for name in scheduled.num_scheduled_tokens})
         if ends:
             setattr(output, ENDS_ATTRIBUTE, ends)
         outputs = self.scheduler.update_from_output(scheduled, output)
         return {one.request_id: one for client in outputs.values() for one in client.outputs}
+
+    @staticmethod
+    def output(scheduled: Any, sampled: dict[str, list[int]], **more: Any) -> Any:
+        """Return what a model runner makes of a step that sampled these tokens."""
+        from vllm.v1.outputs import ModelRunnerOutput
+
+        names = list(scheduled.num_scheduled_tokens)
+        return ModelRunnerOutput(
+            req_ids=names,
+            req_id_to_index={name: index for index, name in enumerate(names)},
+            sampled_token_ids=[sampled[name] for name in names],
+            **more,
+        )

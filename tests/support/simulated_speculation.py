@@ -1,30 +1,20 @@
 """A device that speculates, as a model: what steps take, what is accepted. For K by load."""
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from guided_engine.speculation.controller import Step
-
-Choose = Callable[[int], int]
+from guided_engine.speculation.controller import Controller, Step
 
 
 @dataclass(frozen=True)
 class Device:
     """What a step takes, in seconds, and the chance that a draft token is accepted.
 
-    Parameters
-    ----------
-    fixed_s
-        Of each step: weights read, launches.
-    row_s
-        Of each row of logits that is verified. With `is_roofline` those that fit beside the weights are free.
-    draft_s, draft_row_s
-        Of each draft token: its pass, and in it each sequence.
-    acceptance
-        Of a draft token whose predecessors were accepted.
-    noise
-        Standard deviation of a step, as a share of it.
+    A step takes `fixed_s` for weights and launches, and `row_s` for each row of logits that is verified; with
+    `is_roofline` those that fit beside the weights are free. Each draft token takes `draft_s`, and
+    `draft_row_s` for each sequence. `acceptance` is of one whose predecessors were accepted; `noise` is the
+    standard deviation of a step, as a share of it.
     """
 
     fixed_s: float
@@ -98,29 +88,16 @@ def rate(device: Device, batch: int, drafts: int) -> float:
     return batch * device.tokens(drafts) / device.seconds(batch, drafts)
 
 
-def share_of_best(
-    phases: Sequence[tuple[Device, int, float]],
-    take: Callable[[Step], None],
-    lookup: Sequence[int],
-    values: Sequence[int],
-    run: Run,
-) -> float:
+def share_of_best(phases: Sequence[tuple[Device, int, float]], made: Controller, run: Run) -> float:
     """Return the mean tokens a second by those of the best number in each phase.
 
-    Parameters
-    ----------
-    phases
-        Device, sequences, and for how many seconds they run.
-    take
-        The controller's.
-    lookup
-        What it writes.
+    A phase is a device, its sequences, and for how many seconds they run.
     """
     ideal = 0.0
     for device, batch, length_s in phases:
         began_s = run.seconds
         while run.seconds < began_s + length_s:
-            take(run.step(device, batch, lookup[batch]))
+            made.take(run.step(device, batch, made.lookup[batch]))
         lasted_s = run.seconds - began_s
-        ideal += lasted_s * rate(device, batch, device.best(batch, values))
+        ideal += lasted_s * rate(device, batch, device.best(batch, made.values))
     return run.tokens / ideal

@@ -20,23 +20,15 @@ from support.fake_service import FakeService
 
 def _processors(begun: Path) -> list[LogitsProcessorConfig]:
     """Return those that fail; the ones in streams not before the client has seen them begin."""
-    chosen = {
-        "fails": {},
-        "first-fails": {"among": 3},
-        "fails-in-stream": {"once": str(begun)},
-        "first-fails-in-stream": {"among": 3, "once": str(begun)},
-    }
+    fails, lingers = "support.failing:FailsLater", "support.failing:Lingers"
+    once = {"after": 4, "once": str(begun)}
     return [
-        LogitsProcessorConfig(
-            name=name,
-            factory="support.failing:FailsLater",
-            params={"after": 4, **params},
-            apply_by_default=False,
-        )
-        for name, params in chosen.items()
-    ] + [
-        LogitsProcessorConfig(
-            name="lingers", factory="support.failing:Lingers", params={}, apply_by_default=False
+        LogitsProcessorConfig(name=name, factory=factory, params=params, apply_by_default=False)
+        for name, factory, params in (
+            ("fails", fails, {"after": 4}),
+            ("fails-in-stream", fails, once),
+            ("first-fails-in-stream", fails, {"among": 3, **once}),
+            ("lingers", lingers, {}),
         )
     ]
 
@@ -81,8 +73,8 @@ class Stage:
     def record(self) -> records.HttpRequest:
         """Return the next HTTP record of this test; ranks' records are passed over."""
         while True:
-            record = records.decode(self.telemetry.recv(1 << 16))
-            if isinstance(record, records.HttpRequest) and record.trace_id == self.trace_id:
+            record = records.decode(self.datagrams(1)[0])
+            if isinstance(record, records.HttpRequest):
                 return record
 
     def datagrams(self, count: int) -> list[bytes]:
@@ -105,15 +97,15 @@ class Stage:
 
     def running(self) -> float:
         """Return how many requests the engine works on, by its own metrics."""
-        lines = self.client.get("/metrics").text.splitlines()
-        names = ("vllm:num_requests_running{", "vllm:num_requests_waiting{")
-        return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(names))
+        return self._metrics("vllm:num_requests_running{", "vllm:num_requests_waiting{")
 
     def steps(self) -> float:
         """Return how many steps the engine has made, by its own metrics."""
+        return self._metrics("vllm:iteration_tokens_total_count{")
+
+    def _metrics(self, *names: str) -> float:
         lines = self.client.get("/metrics").text.splitlines()
-        name = "vllm:iteration_tokens_total_count{"
-        return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(name))
+        return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(names))
 
     def engine_span(self, trace_id: str, parent: str) -> Received:
         """Return vLLM's own span below a span of ours, waiting for its export."""
@@ -164,31 +156,21 @@ def staged() -> Iterator[Stage]:
 def guided(route: str, schema: dict[str, Any], *, stream: bool = False, **more: Any) -> dict[str, Any]:
     """Return the body of a request that asks for a schema, in the way of its route."""
     body: dict[str, Any] = {"model": "tiny", "stream": stream, "temperature": 0, **more}
-    named = {"name": "x", "schema": schema}
+    named = {"type": "json_schema", "name": "x", "schema": schema}
+    most = more.get("max_tokens", 32)
     if route == "/v1/responses":
-        return body | {
-            "input": "x",
-            "text": {"format": {"type": "json_schema", **named}},
-            "max_output_tokens": 32,
-        }
-    body |= {
-        "response_format": {"type": "json_schema", "json_schema": named},
-        "max_tokens": more.get("max_tokens", 32),
-    }
-    if route == "/v1/completions":
-        return body | {"prompt": "x"}
-    if route == "/v1/messages":
-        del body["response_format"]
-        body |= {"output_config": {"format": {"type": "json_schema", "schema": schema}}}
+        return body | {"input": "x", "text": {"format": named}, "max_output_tokens": 32}
     if route == "/inference/v1/generate":
-        sampling = {
-            "max_tokens": body["max_tokens"],
-            "temperature": 0,
-            "structured_outputs": {"json": schema},
-        }
+        sampling = {"max_tokens": most, "temperature": 0, "structured_outputs": {"json": schema}}
         sampling |= {"extra_args": more["vllm_xargs"]} if "vllm_xargs" in more else {}
         return {"model": "tiny", "stream": stream, "token_ids": [5, 6], "sampling_params": sampling}
-    return body | {"messages": [{"role": "user", "content": "x"}]}
+    body |= {"max_tokens": most, "messages": [{"role": "user", "content": "x"}]}
+    if route == "/v1/messages":
+        return body | {"output_config": {"format": {"type": "json_schema", "schema": schema}}}
+    if route == "/v1/completions":
+        del body["messages"]
+        body["prompt"] = more.get("prompt", "x")
+    return body | {"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}}
 
 
 def completion(*, stream: bool = False, **more: Any) -> dict[str, Any]:

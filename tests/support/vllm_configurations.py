@@ -5,7 +5,6 @@ platform once, the CPU's first. For CUDA the platform is vLLM's own class, told 
 what it decides is what it would decide there. What it would run is not asked.
 """
 
-import functools
 import json
 import logging
 import os
@@ -15,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypedDict
 
 from guided_engine.compat.cpu import keep_settings
+from support.vllm_start import configuration
 
 Device = Literal["CPU", "CUDA"]
 
@@ -78,16 +78,8 @@ def _as_on_cuda() -> None:
     vllm.platforms._current_platform = Card()
 
 
-@functools.cache
-def _parser() -> Any:
-    from vllm.entrypoints.launchers.cli_args import make_arg_parser
-    from vllm.utils.argparse_utils import FlexibleArgumentParser
-
-    return make_arg_parser(FlexibleArgumentParser())
-
-
 def _told(asked: Asked, warnings: list[str]) -> Told:
-    from vllm import AsyncEngineArgs, envs
+    from vllm import envs
     from vllm.logger import _print_warning_once
     from vllm.usage.usage_lib import UsageContext
     from vllm.v1.spec_decode.dynamic.utils import build_dynamic_sd_schedule_lookup
@@ -100,8 +92,7 @@ def _told(asked: Asked, warnings: list[str]) -> Told:
         envs.disable_envs_cache()
     told = Told(refusal="", is_async=None, runner=None, schedule=None, graphs="", warnings=[])
     try:
-        parsed = _parser().parse_args([*asked["words"]])
-        config = AsyncEngineArgs.from_cli_args(parsed).create_engine_config(UsageContext.OPENAI_API_SERVER)
+        config = configuration(asked["words"], UsageContext.OPENAI_API_SERVER)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - what it says is what is asked for
         told["refusal"] = f"{type(error).__name__}: {error}"
     else:

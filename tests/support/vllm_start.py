@@ -1,6 +1,7 @@
 """How a GuidedModel's pods start vLLM, and what vLLM's own parser makes of it."""
 
 import dataclasses
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -33,11 +34,16 @@ def command(model: GuidedModel, env: Mapping[str, str] | None = None) -> EngineC
     return dataclasses.replace(started, argv=started.argv[3:])  # behind python3 -m MODULE
 
 
-def configuration(words: Sequence[str]) -> Any:
-    """Return the VllmConfig that vLLM makes of a command line."""
-    from vllm import AsyncEngineArgs
+@functools.cache
+def _parser() -> Any:
     from vllm.entrypoints.launchers.cli_args import make_arg_parser
     from vllm.utils.argparse_utils import FlexibleArgumentParser
 
-    parsed = make_arg_parser(FlexibleArgumentParser()).parse_args([*words])
-    return AsyncEngineArgs.from_cli_args(parsed).create_engine_config()
+    return make_arg_parser(FlexibleArgumentParser())
+
+
+def configuration(words: Sequence[str], *usage: Any) -> Any:
+    """Return the VllmConfig that vLLM makes of a command line."""
+    from vllm import AsyncEngineArgs
+
+    return AsyncEngineArgs.from_cli_args(_parser().parse_args([*words])).create_engine_config(*usage)

@@ -1,14 +1,13 @@
-"""Admission without vLLM: the trace header, the constraint, the client of the grammar service."""
+"""Admission without vLLM: the trace header, the constraint, the client of the grammar service; proofs."""
 
 import asyncio
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from guided_contract import trace_context, wire
 from guided_contract.errors import ErrorCode, GuidedError
-from guided_engine.admission import headers, service_client
+from guided_engine.admission import headers
 from guided_engine.admission.constraints import Constraint, constraint_of
 from guided_engine.admission.service_client import GrammarClient
 from support.collectors import eventually
@@ -26,9 +25,11 @@ class TestTrace:
         assert span.parent_span_id == "b7ad6b7169203331"
         assert span.traceparent.endswith(f"{span.span_id}-{flags}")
 
+    @pytest.mark.parametrize("ratio", [0, 1])
     @pytest.mark.parametrize(
         "sent",
         [
+            [],
             [b"nonsense"],
             [b"ff-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"],
             [b"00-00000000000000000000000000000000-b7ad6b7169203331-01"],
@@ -36,27 +37,12 @@ class TestTrace:
             [PARENT.encode()] * 2,
         ],
     )
-    def test_a_broken_header_starts_a_new_trace(self, sent: list[bytes]) -> None:
-        span = headers.begin([(b"traceparent", header) for header in sent], ratio=1)
+    def test_a_broken_header_starts_a_new_trace_and_the_ratio_decides(
+        self, sent: list[bytes], ratio: float
+    ) -> None:
+        span = headers.begin([(b"traceparent", header) for header in sent], ratio=ratio)
         assert span.parent_span_id is None
-        assert span.flags & trace_context.SAMPLED
-
-    @pytest.mark.parametrize("ratio", [0, 1])
-    def test_ratio_decides_new_traces(self, ratio: float) -> None:
-        assert bool(headers.begin([], ratio=ratio).flags & trace_context.SAMPLED) == bool(ratio)
-
-    def test_the_callers_tracestate_is_kept(self) -> None:
-        sent = [(b"traceparent", PARENT.encode()), (b"tracestate", b"a=b"), (b"TraceState", b"c=d")]
-        assert headers.begin(sent, ratio=0).tracestate == "a=b,c=d"
-        assert headers.begin(sent[1:], ratio=0).tracestate is None
-
-    def test_inner_headers_name_our_span(self) -> None:
-        sent = [(b"traceparent", PARENT.encode()), (b"tracestate", b"a=b"), (b"host", b"x")]
-        span = headers.begin(sent, ratio=1)
-        inner = headers.continued(sent, span)
-        assert dict(inner)[b"traceparent"] == span.traceparent.encode()
-        assert (b"tracestate", b"a=b") in inner
-        assert len(inner) == 3
+        assert bool(span.flags & trace_context.SAMPLED) == bool(ratio)
 
 
 class TestConstraint:
@@ -131,14 +117,6 @@ class TestClient:
         await client.prepare(Constraint("regex", "b"), 1, None)
         assert [message.id for message in service.received(wire.Release)] == [asked.id]
 
-    async def test_service_away(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(service_client, "SERVICE_WAIT_S", 0.1)
-        client = GrammarClient(folder / "none.sock", lambda: wire.Hello(role="api", pid=1, boot="b"))
-        with pytest.raises(GuidedError) as raised:
-            await client.prepare(Constraint("regex", "a"), 1, None)
-        assert raised.value.code is ErrorCode.GRAMMAR_SERVICE_UNAVAILABLE
-        assert raised.value.retry_after_s
-
     async def test_service_restarts_meanwhile(self, service: FakeService, client: GrammarClient) -> None:
         service.script["a"] = lambda _asked: None
         task = asyncio.create_task(client.prepare(Constraint("regex", "a"), 1, None))
@@ -158,3 +136,38 @@ class TestClient:
         await client.prepare(Constraint("regex", "b"), 1, None)
         old.release()
         assert not service.received(wire.Release)
+
+
+def early(asked: wire.Prepare) -> wire.Prepared:
+    return wire.Prepared(id=asked.id, key="k", backend="xgrammar", is_proven=False)
+
+
+@pytest.mark.parametrize("code", ["", "grammar_dead_end"])
+async def test_a_verdict_in_the_same_moment_is_not_lost(
+    service: FakeService, client: GrammarClient, code: str
+) -> None:
+    """Both messages are read before whoever waits for the first goes on."""
+    service.script["a"] = lambda _asked: None
+    preparing = asyncio.create_task(client.prepare(Constraint("regex", "a"), 5, None))
+    asked = await asyncio.to_thread(service.wait_for, wire.Prepare)
+    client._received(early(asked))
+    refused = wire.Refused(id=asked.id, code=ErrorCode(code or "grammar_invalid"), message="no", path="$")
+    client._received(refused if code else wire.Proven(id=asked.id, backend="xgrammar"))
+    lease = await preparing
+    if code:
+        with pytest.raises(GuidedError) as raised:
+            await client.prove(lease, 5)
+        assert (raised.value.code, raised.value.path) == (code, "$")
+    else:
+        await client.prove(lease, 5)
+
+
+async def test_the_service_restarts_before_the_proof(service: FakeService, client: GrammarClient) -> None:
+    service.script["a"] = early
+    lease = await client.prepare(Constraint("regex", "a"), 5, None)
+    proving = asyncio.create_task(client.prove(lease, 5))
+    await asyncio.sleep(0)
+    service.stop()
+    with pytest.raises(GuidedError) as raised:
+        await proving
+    assert (raised.value.code, raised.value.code.retryable) == (ErrorCode.GRAMMAR_SERVICE_UNAVAILABLE, True)

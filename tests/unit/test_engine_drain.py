@@ -9,34 +9,23 @@ from typing import Any
 
 import pytest
 import uvicorn
+from starlette.applications import Starlette
+from starlette.responses import PlainTextResponse
+from starlette.routing import Route
 
 from guided_contract import wire
-from guided_contract.config import DrainConfig, PodConfig
+from guided_contract.config import DrainConfig
 from guided_engine import ledger
 from guided_engine.admission import draining, middleware
-from guided_engine.admission.gate import Gate
-from guided_engine.admission.service_client import GrammarClient
 from guided_engine.launcher import drain
-from guided_engine.launcher.drain import connections, live, wait
-from guided_engine.telemetry import Telemetry
+from guided_engine.launcher.drain import connections, wait
+from support.admitting import gate_of
 from support.collectors import eventually
+from support.engine import pod_config
 from support.played import played
 
 LAG_S = 0.2
 IDLE_S = 1.0
-TABLE = """\
-  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
-   0: 00000000:1F40 00000000:0000 0A 00000000:00000000 00:00000000 00000000  1000        0 1 1 0 100 0 0 10 0
-   1: 0500A8C0:1F40 0700A8C0:C001 01 00000000:00000000 00:00000000 00000000  1000        0 2 1 0 20 4 30 10 -1
-   2: 0500A8C0:1F40 0700A8C0:C002 06 00000000:00000000 03:00001770 00000000     0        0 0 3 0
-   3: 0500A8C0:1F40 0700A8C0:C003 04 00000001:00000000 01:00000014 00000000     0        0 0 4 0
-   4: 0500A8C0:C001 0700A8C0:1F40 01 00000000:00000000 00:00000000 00000000  1000        0 3 1 0 20 4 30 10 -1
-   5: 0500A8C0:1F41 0700A8C0:C004 01 00000000:00000000 00:00000000 00000000  1000        0 4 1 0 20 4 30 10 -1
-"""
-
-
-def test_a_live_connection_is_one_to_the_port_on_which_something_may_still_be_said() -> None:
-    assert live(TABLE, 8000) == 2
 
 
 def test_the_kernel_knows_connections_that_nobody_has_accepted() -> None:
@@ -70,40 +59,16 @@ class Server:
     """uvicorn with the middleware, as vLLM has it, and the file that says that the pod drains."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.pod = PodConfig(
-            name="t",
-            model="m",
-            tokenizer="m",
-            served_name="m",
-            run_dir=str(folder),
-            drain=DrainConfig(timeout_s=10, endpoint_lag_s=LAG_S),
-        )
-        client = GrammarClient(self.pod.service_socket, lambda: wire.Hello(role="api", pid=1, boot="b"))
-        gate = Gate(self.pod, client, Telemetry(self.pod.telemetry_socket))
+        self.pod = pod_config(folder, "m", drain=DrainConfig(timeout_s=10, endpoint_lag_s=LAG_S))
+        gate = gate_of(self.pod)
         monkeypatch.setattr(middleware, "process_gate", lambda: gate)
         monkeypatch.setattr(draining, "_LOOK_S", 0.02)
         monkeypatch.setattr(draining, "_IDLE_S", IDLE_S)
         monkeypatch.setattr(ledger, "applied", lambda: [wire.Patch(name="admission", state="Skipped")])
-        self.app = middleware.AdmissionMiddleware(self._answer)
-        self.state = type("State", (), {})()
-        config = uvicorn.Config(
-            self._app, interface="asgi3", port=0, log_level="warning", timeout_keep_alive=60, lifespan="on"
-        )
-        self.server = self.state.server = uvicorn.Server(config)
-
-    async def _app(self, scope: Any, receive: Any, send: Any) -> None:
-        scope["app"] = self
-        await self.app(scope, receive, send)
-
-    async def _answer(self, scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] == "lifespan":
-            while (message := await receive())["type"] != "lifespan.shutdown":
-                await send({"type": f"{message['type']}.complete"})
-            await send({"type": "lifespan.shutdown.complete"})
-            return
-        headers = [(b"content-length", b"2")]
-        await send({"type": "http.response.start", "status": 200, "headers": headers})
-        await send({"type": "http.response.body", "body": b"ok"})
+        self.app = Starlette(routes=[Route("/{path:path}", lambda _request: PlainTextResponse("ok"))])
+        self.app.add_middleware(middleware.AdmissionMiddleware)
+        config = uvicorn.Config(self.app, port=0, log_level="warning", timeout_keep_alive=60)
+        self.server = self.app.state.server = uvicorn.Server(config)
 
     @contextlib.asynccontextmanager
     async def connection(self) -> AsyncIterator["Client"]:
@@ -141,8 +106,9 @@ async def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterat
     yield made
     made.server.should_exit = True
     await serving
-    if made.app._closing is not None:
-        made.app._closing.cancel()
+    ours: Any = made.app.middleware_stack.app
+    if ours._closing is not None:
+        ours._closing.cancel()
 
 
 async def test_a_draining_server_answers_and_says_good_bye(server: Server) -> None:

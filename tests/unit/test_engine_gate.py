@@ -1,8 +1,7 @@
 """The gate of an API server: what a request may ask for, and the grammar that a name stands for."""
 
 import asyncio
-import contextlib
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,11 +12,9 @@ from guided_contract import wire
 from guided_contract.config import GuidedDecodingConfig, LogitsProcessorConfig
 from guided_contract.errors import GuidedError
 from guided_engine.admission import gate as gate_module
-from guided_engine.admission import headers
 from guided_engine.admission.constraints import Constraint, options_of
-from guided_engine.admission.exchange import HttpExchange, current
 from guided_engine.admission.service_client import GrammarClient
-from guided_engine.telemetry import Telemetry
+from support.admitting import asking, gate_of
 from support.engine import pod_config, structured_outputs, wait_until
 from support.fake_service import FakeService
 
@@ -30,20 +27,9 @@ def make(service: FakeService, client: GrammarClient) -> Make:
 
     def make(**fields: Any) -> gate_module.Gate:
         pod = msgspec.structs.replace(pod_config(service.path.parent), **fields)
-        return gate_module.Gate(pod, client, Telemetry(pod.telemetry_socket))
+        return gate_of(pod, client)
 
     return make
-
-
-@contextlib.contextmanager
-def asking(route: str | None) -> Iterator[HttpExchange]:
-    """Be asked over HTTP on a route, None: otherwise."""
-    exchange = HttpExchange(headers.begin([], 1), route or "")
-    current.set(exchange if route else None)
-    try:
-        yield exchange
-    finally:
-        current.set(None)
 
 
 @pytest.mark.parametrize(
@@ -95,26 +81,15 @@ async def test_a_guided_text_ends_with_its_grammar(make: Make, asked: Any, route
     assert raised.value.path == path
 
 
-@pytest.mark.parametrize("asked", [None, structured_outputs(regex="a")], ids=["unguided", "guided"])
-@pytest.mark.parametrize(
-    ("route", "path"),
-    [
-        ("/v1/completions", "vllm_xargs.logits_processors"),
-        ("/inference/v1/generate", "sampling_params.extra_args.logits_processors"),
-        (None, "vllm_xargs.logits_processors"),
-    ],
-)
+@pytest.mark.parametrize("route", ["/v1/completions", None])
 async def test_processors_that_a_model_has_not_are_refused_before_its_grammar_is_asked_for(
-    service: FakeService, make: Make, asked: Any, route: str | None, path: str
+    service: FakeService, make: Make, route: str | None
 ) -> None:
-    processors = [LogitsProcessorConfig(name="repeat", factory="a.b:C")]
-    gate = make(logits_processors=processors)
+    gate = make(logits_processors=[LogitsProcessorConfig(name="repeat", factory="a.b:C")])
     with asking(route) as exchange:
         for choice in ("absent", 5):
-            with pytest.raises(GuidedError) as raised:
-                await gate.admit(asked, {"logits_processors": choice})
-            assert (raised.value.code, raised.value.path) == ("request_invalid", path)
-            assert raised.value.message.startswith(f"{path}: ")
+            with pytest.raises(GuidedError, match=r"^request_invalid: vllm_xargs.logits_processors: "):
+                await gate.admit(structured_outputs(regex="a"), {"logits_processors": choice})
         assert route is None or exchange.failure is not None
         for taken in ("repeat", None):
             assert (await gate.admit(None, {"logits_processors": taken})).lease is None
@@ -123,7 +98,7 @@ async def test_processors_that_a_model_has_not_are_refused_before_its_grammar_is
 
 async def test_a_class_as_vllm_has_them_judges_the_requests_that_it_is_for(make: Make) -> None:
     processors = [
-        LogitsProcessorConfig(name="target", factory="support.vllm_like:Target"),
+        LogitsProcessorConfig(name="target", factory="support.odd_processors:Target"),
         LogitsProcessorConfig(name="other", factory="guided_engine.processors.dry:Dry"),
     ]
     gate = make(logits_processors=processors)
@@ -140,13 +115,7 @@ CHOSEN = {
     "guided_whitespace": "compact",
     "guided_unsupported_keywords": "allow",
 }
-
-
-OPTIONS: dict[str, Any] = {
-    "backend": "guidance",
-    "whitespace": "Compact",
-    "unsupported_keywords": "Allow",
-}
+OPTIONS: dict[str, Any] = {"backend": "guidance", "whitespace": "Compact", "unsupported_keywords": "Allow"}
 
 
 def test_a_request_chooses_as_its_model_lets_it() -> None:
@@ -178,51 +147,38 @@ def test_what_there_is_not_cannot_be_chosen(configured: Any, name: str, value: A
     assert raised.value.path == f"vllm_xargs.guided_{name}"
 
 
-class TestNames:
-    """A grammar that the pod has, asked for by its name."""
-
-    @pytest.fixture
-    async def gate(self, service: FakeService, make: Make) -> AsyncIterator[gate_module.Gate]:
-        service.named["card"] = ("json", '{"enum": [1]}')
-        current.set(HttpExchange(headers.begin([], 1), "/v1/completions"))
-        yield make()
-        current.set(None)
-
-    async def test_stands_for_its_text(self, service: FakeService, gate: gate_module.Gate) -> None:
-        service.unenforced["card"] = ["$.not"]
-        exchange = current.get()
-        assert exchange
+async def test_a_name_stands_for_its_text(service: FakeService, make: Make) -> None:
+    service.named["card"] = ("json", '{"enum": [1]}')
+    service.unenforced["card"] = ["$.not"]
+    with asking("/v1/completions") as exchange:
         exchange.written = {"tools": []}
-        admitted = await gate.admit(None, {"guided_grammar": "card", **CHOSEN})
-        assert admitted.lease
-        assert admitted.lease.constraint == Constraint("json", '{"enum": [1]}', "card", **OPTIONS)
-        assert admitted.arguments
-        asked = service.wait_for(wire.Prepare)
-        assert (asked.name, asked.backend) == ("card", "guidance")
-        assert (asked.whitespace, asked.unsupported_keywords) == ("Compact", "Allow")
-        assert not exchange.written, "the text at fault would be none of the client's"
-        assert (exchange.kind, exchange.grammar_key) == ("json", admitted.lease.key)
-        assert exchange.unenforced == ["$.not"]
-        admitted.lease.release()
-        await asyncio.to_thread(service.wait_for, wire.Release)
+        admitted = await make().admit(None, {"guided_grammar": "card", **CHOSEN})
+    assert admitted.lease
+    assert admitted.lease.constraint == Constraint("json", '{"enum": [1]}', "card", **OPTIONS)
+    assert admitted.arguments
+    asked = service.wait_for(wire.Prepare)
+    assert (asked.name, asked.backend) == ("card", "guidance")
+    assert (asked.whitespace, asked.unsupported_keywords) == ("Compact", "Allow")
+    assert not exchange.written, "the text at fault would be none of the client's"
+    assert (exchange.kind, exchange.grammar_key) == ("json", admitted.lease.key)
+    assert exchange.unenforced == ["$.not"]
 
-    @pytest.mark.parametrize(
-        ("given", "name", "code", "words"),
-        [
-            (None, "cards", "grammar_unknown", "no such grammar"),
-            (None, "\ud800", "grammar_invalid", "must be the name"),
-            (structured_outputs(regex="a"), "card", "grammar_invalid", "cannot be combined with a schema"),
-        ],
-    )
-    async def test_refusals(
-        self, gate: gate_module.Gate, given: Any, name: Any, code: str, words: str
-    ) -> None:
-        with pytest.raises(GuidedError, match=words) as raised:
-            await gate.admit(given, {"guided_grammar": name})
-        assert raised.value.code == code
-        exchange = current.get()
-        assert exchange
-        assert exchange.failure is raised.value
+
+@pytest.mark.parametrize(
+    ("given", "name", "code", "words"),
+    [
+        (None, "cards", "grammar_unknown", "no such grammar"),
+        (None, "\ud800", "grammar_invalid", "must be the name"),
+        (structured_outputs(regex="a"), "card", "grammar_invalid", "cannot be combined with a schema"),
+    ],
+)
+async def test_a_name_that_says_nothing_is_refused(
+    make: Make, given: Any, name: Any, code: str, words: str
+) -> None:
+    with asking("/v1/completions") as exchange, pytest.raises(GuidedError, match=words) as raised:
+        await make().admit(given, {"guided_grammar": name})
+    assert raised.value.code == code
+    assert exchange.failure is raised.value
 
 
 def test_outside_our_pods_nothing_happens(monkeypatch: pytest.MonkeyPatch) -> None:

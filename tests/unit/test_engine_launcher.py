@@ -43,21 +43,23 @@ def core(steps: int, busy: int) -> list[Beat]:
     return [Beat(1, 0, steps, 0, busy), Beat(2, 0, steps, 0, 0)]
 
 
-class TestStallWatch:
-    def test_busy_without_steps(self) -> None:
-        watch = StallWatch(10, lambda _pid: True)
-        assert watch.verdict(core(5, busy=0), 0) == ""
-        assert watch.verdict(core(5, busy=1), 1 * SECOND) == ""
-        assert watch.verdict(core(5, busy=1), 10 * SECOND) == ""
-        assert "has 1 unfinished requests" in watch.verdict(core(5, busy=1), 11 * SECOND)
-        assert watch.verdict(core(6, busy=1), 12 * SECOND) == ""
+STALLED = "has 1 unfinished requests"
 
-    def test_long_idle_does_not_count(self) -> None:
-        watch = StallWatch(10, lambda _pid: True)
-        for second in range(0, 3600, 60):
-            assert watch.verdict(core(5, busy=0), second * SECOND) == ""
-        assert watch.verdict(core(5, busy=3), 3601 * SECOND) == ""
 
-    def test_gone(self) -> None:
-        watch = StallWatch(10, lambda pid: pid == 1)
-        assert watch.verdict(core(5, busy=0), 0) == "rank 0 has ended"
+@pytest.mark.parametrize(
+    "seen",
+    [
+        # Seconds, steps, requests, what is said.
+        [(0, 5, 0, ""), (1, 5, 1, ""), (10, 5, 1, ""), (11, 5, 1, STALLED), (12, 6, 1, "")],
+        [*((second, 5, 0, "") for second in range(0, 3600, 60)), (3601, 5, 1, "")],  # long idle
+    ],
+)
+def test_a_core_that_has_requests_and_makes_no_step_is_stalled(seen: list[tuple[int, int, int, str]]) -> None:
+    watch = StallWatch(10, lambda _pid: True)
+    for second, steps, busy, said in seen:
+        verdict = watch.verdict(core(steps, busy), second * SECOND)
+        assert (said in verdict, bool(verdict)) == (True, bool(said))
+
+
+def test_a_rank_that_has_ended_is_told() -> None:
+    assert StallWatch(10, lambda pid: pid == 1).verdict(core(5, busy=0), 0) == "rank 0 has ended"

@@ -50,12 +50,6 @@ def test_a_failing_change_does_not_stop_the_others() -> None:
     assert calls
 
 
-def test_every_entry_of_the_ledger_says_why() -> None:
-    entries = ledger.all_entries()
-    assert len({entry.name for entry in entries}) == len(entries)
-    assert all(entry.why and entry.goes_when for entry in entries)
-
-
 def test_scheduler_placement_leaves_decoding_to_vllm() -> None:
     of_ranks, calls = entry("of ranks")
     scheduler = GuidedDecodingConfig(placement="Scheduler")
@@ -66,39 +60,31 @@ def test_scheduler_placement_leaves_decoding_to_vllm() -> None:
     assert others == {"core-presence", "draft-model-passes", *(entry.name for entry in cpu.ENTRIES)}
 
 
-class TestRegister:
-    @pytest.fixture
-    def tried(self, monkeypatch: pytest.MonkeyPatch) -> list[PodConfig]:
-        one, calls = entry("one")
-        monkeypatch.setattr(ledger, "all_entries", lambda: [one])
-        return calls
-
-    def test_in_a_pod_twice(
-        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, tried: list[PodConfig]
-    ) -> None:
-        path = tmp_path / "config.json"
-        path.write_bytes(config.encode(POD))
-        monkeypatch.setenv(names.ENV_CONFIG, str(path))
-        plugin.register()
-        plugin.register()
-        assert tried == [POD]
+def test_in_a_pod_changes_are_made_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    one, tried = entry("one")
+    monkeypatch.setattr(ledger, "all_entries", lambda: [one])
+    path = tmp_path / "config.json"
+    path.write_bytes(config.encode(POD))
+    monkeypatch.setenv(names.ENV_CONFIG, str(path))
+    plugin.register()
+    plugin.register()
+    assert tried == [POD]
 
 
-class TestVersion:
-    @pytest.mark.parametrize(
-        ("installed", "env", "cpu"),
-        [
-            ("0.32.0", {}, False),
-            ("0.32.0+cpu", {}, True),
-            ("0.32.0+cu130", {"VLLM_TARGET_DEVICE": "cpu"}, True),
-        ],
-    )
-    def test_platform(
-        self, monkeypatch: pytest.MonkeyPatch, installed: str, env: dict[str, str], *, cpu: bool
-    ) -> None:
-        monkeypatch.setattr(versions, "installed", lambda name: installed if name == "vllm" else None)
-        assert versions.builds_for_cpu(env) is cpu
-        assert versions.unsupported() == ""
+@pytest.mark.parametrize(
+    ("installed", "env", "cpu"),
+    [
+        ("0.32.0", {}, False),
+        ("0.32.0+cpu", {}, True),
+        ("0.32.0+cu130", {"VLLM_TARGET_DEVICE": "cpu"}, True),
+    ],
+)
+def test_a_build_for_cpus_is_known(
+    monkeypatch: pytest.MonkeyPatch, installed: str, env: dict[str, str], *, cpu: bool
+) -> None:
+    monkeypatch.setattr(versions, "installed", lambda name: installed if name == "vllm" else None)
+    assert versions.builds_for_cpu(env) is cpu
+    assert versions.unsupported() == ""
 
 
 def record() -> records.HttpRequest:
@@ -107,41 +93,36 @@ def record() -> records.HttpRequest:
     )
 
 
-class TestTelemetry:
-    @pytest.fixture
-    def path(self) -> Iterator[Path]:
-        with tempfile.TemporaryDirectory(prefix="gm-") as folder:
-            yield Path(folder, "telemetry.sock")
+@pytest.fixture
+def path() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="gm-") as folder:
+        yield Path(folder, "telemetry.sock")
 
-    def bound(self, path: Path) -> socket.socket:
-        receiver = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+
+@contextlib.contextmanager
+def bound(path: Path) -> Iterator[socket.socket]:
+    """Listen as a sidecar that has started anew."""
+    path.unlink(missing_ok=True)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as receiver:
         receiver.bind(str(path))
-        return receiver
+        yield receiver
 
-    def test_drops_are_counted_and_told(self, path: Path) -> None:
-        with contextlib.closing(Telemetry(path)) as telemetry:
-            telemetry.send(record())
-            telemetry.send(record())
-            with self.bound(path) as receiver:
-                telemetry.send(record())
-                assert records.decode(receiver.recv(4096)).dropped == 2
-                telemetry.send(record())
-                assert records.decode(receiver.recv(4096)).dropped == 0
 
-    def test_a_restarted_sidecar_is_found(self, path: Path) -> None:
-        with contextlib.closing(Telemetry(path)) as telemetry:
-            with self.bound(path):
+def test_records_that_are_dropped_are_counted_and_told_to_the_next_sidecar(path: Path) -> None:
+    with contextlib.closing(Telemetry(path)) as telemetry:
+        for dropped in (2, 1):
+            for _ in range(dropped):
                 telemetry.send(record())
-            path.unlink()
-            telemetry.send(record())
-            with self.bound(path) as receiver:
-                telemetry.send(record())
-                assert records.decode(receiver.recv(4096)).dropped == 1
+            with bound(path) as receiver:
+                for told in (dropped, 0):
+                    telemetry.send(record())
+                    assert records.decode(receiver.recv(4096)).dropped == told
 
-    def test_a_sidecar_that_reads_nothing_never_blocks(self, path: Path) -> None:
-        with contextlib.closing(Telemetry(path)) as telemetry, self.bound(path):
-            sent = 0
-            while not telemetry.dropped:
-                telemetry.send(record())
-                sent += 1
-            assert sent > 4000, "one of them waited for the sidecar, and was lost"
+
+def test_a_sidecar_that_reads_nothing_never_blocks(path: Path) -> None:
+    with contextlib.closing(Telemetry(path)) as telemetry, bound(path):
+        sent = 0
+        while not telemetry.dropped:
+            telemetry.send(record())
+            sent += 1
+        assert sent > 4000, "one of them waited for the sidecar, and was lost"

@@ -1,13 +1,10 @@
 """Which logits processors a request gets, as admission and ranks read it; one odd choice a row."""
 
-import contextlib
 from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from guided_contract.choices import MOST_PROCESSORS as MOST
 from guided_contract.config import LogitsProcessorConfig, PodConfig
@@ -49,7 +46,8 @@ def test_what_the_resource_applies_comes_before_what_the_request_names(choice: A
     assert chosen(choice, MODEL) == names
 
 
-ODD: dict[str, tuple[Any, str]] = {
+HAS = "; this model has repeat, moderate, asked-for, watermark"
+REFUSED: dict[str, tuple[Any, str]] = {
     "a number": (5, NO_NAMES),
     "an object": ({"repeat": 1}, NO_NAMES),
     "a list with null": (["repeat", None], NO_NAMES),
@@ -58,66 +56,23 @@ ODD: dict[str, tuple[Any, str]] = {
     "an enforced name twice": ("moderate,moderate", 'the name "moderate" twice'),
     "one too many": (",".join(f"p{number}" for number in range(MOST + 1)), MANY),
     "very many": (["repeat"] * 200_000, MANY),
-}
-UNKNOWN: dict[str, tuple[Any, str]] = {
-    "another": ("absent", '"absent"'),
-    "in capitals": ("Repeat", '"Repeat"'),
-    "two in one item of a list": (["repeat,asked-for"], '"repeat,asked-for"'),
-    "half of a pair": ("\ud800", r'"\ud800"'),
-    "a long one": ("x" * 1_000_000, f'"{"x" * 80}\\u2026"'),
+    "another": ("absent", 'there is no logits processor "absent"'),
+    "in capitals": ("Repeat", 'there is no logits processor "Repeat"'),
+    "two in one item": (["repeat,asked-for"], 'there is no logits processor "repeat,asked-for"'),
+    "half of a pair": ("\ud800", r'there is no logits processor "\ud800"'),
+    "a long one": ("x" * 1_000_000, f'there is no logits processor "{"x" * 80}\\u2026"'),
 }
 
 
-@pytest.mark.parametrize(("choice", "why"), ODD.values(), ids=ODD)
-def test_what_is_no_choice_is_refused(choice: Any, why: str) -> None:
-    for model, has in ((MODEL, "repeat, moderate, asked-for, watermark"), (NONE, "none")):
+@pytest.mark.parametrize(("choice", "why"), REFUSED.values(), ids=REFUSED)
+def test_what_cannot_be_chosen_is_told_with_what_the_model_has(choice: Any, why: str) -> None:
+    for model, has in ((MODEL, HAS), (NONE, "; this model has none")):
         with pytest.raises(ChoiceError) as raised:
             chosen(choice, model)
         # Of a model without any, the first name is one that it has not.
         assert why in str(raised.value) or (model == NONE and "no logits processor" in str(raised.value))
-        assert str(raised.value).endswith(f"; this model has {has}")
+        assert str(raised.value).endswith(has)
         assert len(str(raised.value)) < 200
-
-
-@pytest.mark.parametrize(("choice", "shown"), UNKNOWN.values(), ids=UNKNOWN)
-def test_a_name_that_the_model_has_not_is_told_with_those_that_it_has(choice: Any, shown: str) -> None:
-    with pytest.raises(ChoiceError) as raised:
-        chosen(choice, MODEL)
-    why = str(raised.value)
-    assert f"there is no logits processor {shown}" in why
-    assert why.endswith("; this model has repeat, moderate, asked-for, watermark")
-    with pytest.raises(ChoiceError, match=r"no logits processor .*; this model has none$"):
-        chosen(choice, NONE)
-
-
-@given(
-    st.lists(st.tuples(st.booleans(), st.booleans()), max_size=MOST),
-    st.none() | st.lists(st.sampled_from([f"p{number}" for number in range(MOST)]), unique=True),
-)
-def test_what_is_enforced_always_applies_first_and_once(
-    traits: list[tuple[bool, bool]], names: list[str] | None
-) -> None:
-    model = [
-        processor(f"p{number}", enforced=enforced, by_default=enforced or by_default)
-        for number, (enforced, by_default) in enumerate(traits)
-    ]
-    known = [each.name for each in model]
-    choice = names if names is None else [name for name in names if name in known]
-    found = chosen(choice, model)
-    enforced = [each.name for each in model if each.enforced]
-    assert len(set(found)) == len(found)
-    assert [name for name in found if name in enforced] == enforced
-    if choice is not None:
-        assert found[: len(enforced)] == enforced
-        assert found[len(enforced) :] == [name for name in choice if name not in enforced]
-
-
-@given(st.recursive(st.none() | st.booleans() | st.floats() | st.text(), st.lists, max_leaves=30))
-def test_whatever_is_asked_ends_with_names_of_the_model_or_an_error_of_ours(choice: Any) -> None:
-    found: list[str] = []
-    with contextlib.suppress(ChoiceError):
-        found = chosen(choice, MODEL)
-    assert set(found) <= {each.name for each in MODEL}
 
 
 def test_a_configuration_of_a_release_before_enforces_nothing() -> None:
@@ -137,7 +92,7 @@ PATHS = {
 }
 
 
-def written(route: str, options: Any, model: Sequence[LogitsProcessorConfig] = MODEL) -> GuidedError | None:
+def written(route: str, options: Any, model: Sequence[LogitsProcessorConfig]) -> GuidedError | None:
     try:
         request_processors.chosen(route, options, model)
     except GuidedError as error:
@@ -189,7 +144,5 @@ def test_a_parameter_that_cannot_be_set_is_told_where_and_why(
 )
 def test_what_a_factory_lets_a_request_set_is_taken(options: dict[str, Any]) -> None:
     assert written("/v1/completions", options, SETTABLE) is None
-
-
-def test_a_model_without_processors_leaves_keys_with_dots_to_others() -> None:
-    assert written("/v1/completions", {"connector.tier": 3}, NONE) is None
+    without = {key: value for key, value in options.items() if key != "logits_processors"}
+    assert written("/v1/completions", without, NONE) is None, "keys with dots are others'"

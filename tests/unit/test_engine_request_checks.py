@@ -1,4 +1,4 @@
-"""What is looked at in a body besides words: types, tools, and that there is one constraint."""
+"""What is looked at in a body: constraints in other words and places, types, tools, one constraint alone."""
 
 import json
 from typing import Any
@@ -7,29 +7,34 @@ import pytest
 
 from guided_contract.errors import ErrorCode, GuidedError
 from guided_engine.admission import request_body, request_checks
+from guided_engine.admission.gate import ROUTES
 
 CHAT, COMPLETIONS, BATCH = "/v1/chat/completions", "/v1/completions", "/v1/chat/completions/batch"
 RESPONSES, MESSAGES, GENERATE = "/v1/responses", "/v1/messages", "/inference/v1/generate"
-MOST = 1000
+MOST = 1000  # bytes of a schema, in some tests
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}}
+NAMED = {"name": "x", "schema": SCHEMA}
+FORMAT = {"type": "json_schema", "json_schema": NAMED}
+JSON = {"type": "json_schema", **NAMED}
+CARD = {"guided_grammar": "card"}
+REGEX = {"regex": "a"}
 
 
-TOOL = {"type": "function", "function": {"name": "f", "parameters": SCHEMA}}
-STRICT = {"type": "function", "function": {"name": "f", "parameters": SCHEMA, "strict": True}}
-
-
-def read(body: Any) -> dict[str, Any]:
-    given = request_body.read(json.dumps(body).encode())
+def found(route: str, body: dict[str, Any], most_bytes: int = 1 << 18) -> GuidedError | None:
+    whole = {"model": "m", "messages": [{"regex": 1}], "temperature": 0, **body}
+    given = request_body.read(json.dumps(whole).encode())
     assert given is not None
-    return given
-
-
-def found(route: str, body: Any, most_bytes: int = 1 << 18) -> GuidedError | None:
     try:
-        request_checks.check(route, read(body), most_bytes)
+        request_checks.check(route, given, most_bytes)
     except GuidedError as error:
         return error
     return None
+
+
+def fault(route: str, body: dict[str, Any], most_bytes: int = 1 << 18) -> GuidedError:
+    error = found(route, body, most_bytes)
+    assert error is not None
+    return error
 
 
 def function(name: Any = "f", **fields: Any) -> dict[str, Any]:
@@ -44,95 +49,184 @@ def anthropic(name: Any = "f", **fields: Any) -> dict[str, Any]:
     return {"name": name, "input_schema": SCHEMA, **fields}
 
 
-TOOLS: dict[str, Any] = {CHAT: function, RESPONSES: flat, MESSAGES: anthropic}
+def response_format(**fields: Any) -> dict[str, Any]:
+    return {"response_format": {"type": "json_schema", **fields}}
 
 
-class TestTypes:
-    @pytest.mark.parametrize("value", ["json", [], 0, True])
-    @pytest.mark.parametrize(
-        ("route", "path"),
-        [
-            *((route, "structured_outputs") for route in (CHAT, COMPLETIONS, BATCH, RESPONSES)),
-            *((route, "response_format") for route in (CHAT, COMPLETIONS, BATCH)),
-        ],
-    )
-    def test_a_constraint_is_an_object(self, route: str, path: str, value: Any) -> None:
-        """vLLM's own check of some of these ends with an error that breaks the connection."""
-        fault = found(route, {path: value})
-        assert fault is not None
-        assert fault.path == path
-        assert "it is not an object" in fault.message
-
-    @pytest.mark.parametrize(
-        ("route", "body"),
-        [
-            (COMPLETIONS, {"response_format": {"type": "json_object"}, "structured_outputs": {"regex": "a"}}),
-            (RESPONSES, {"text": {"format": {"type": "json_object"}}, "structured_outputs": {"regex": "a"}}),
-        ],
-    )
-    def test_two_constraints(self, route: str, body: Any) -> None:
-        fault = found(route, body)
-        assert fault is not None
-        assert fault.path == "structured_outputs"
-        assert "only one constraint is possible" in fault.message
-        assert found(route, {**body, "response_format": None, "text": None}) is None
+def text_format(**fields: Any) -> dict[str, Any]:
+    return {"text": {"format": {"type": "json_schema", **fields}}}
 
 
-class TestTools:
-    @pytest.mark.parametrize("route", TOOLS)
-    @pytest.mark.parametrize("name", ['a"b', "a\nb", "", 5])
-    def test_a_name_is_written_into_the_grammar_as_it_is(self, route: str, name: Any) -> None:
-        fault = found(route, {"tools": [TOOLS[route]("f"), TOOLS[route](name)]})
-        assert fault is not None
-        assert fault.path == ("tools[1].function.name" if route == CHAT else "tools[1].name")
+def tools(*given: Any, choice: Any = None) -> dict[str, Any]:
+    return {"tools": [*given], **({"tool_choice": choice} if choice else {})}
 
-    @pytest.mark.parametrize(
-        ("route", "tool", "path"),
-        [
-            (CHAT, {**function(), "strict": True}, "tools[0].strict"),
-            (CHAT, flat(), "tools[0].parameters"),
-            (CHAT, function(Strict=True), "tools[0].function.Strict"),
-            (RESPONSES, flat(srict=True), "tools[0].srict"),
-            (MESSAGES, anthropic("", type="web_search_20250305"), "tools[0].name"),
-        ],
-    )
-    def test_a_tool_of_another_form(self, route: str, tool: Any, path: str) -> None:
-        fault = found(route, {"tools": [tool]})
-        assert fault is not None
-        assert fault.path == path
 
-    @pytest.mark.parametrize(
-        ("route", "choice"),
-        [
-            (CHAT, "required"),
-            (CHAT, {"type": "function", "function": {"name": "f"}}),
-            (RESPONSES, "required"),
-        ],
-    )
-    def test_a_forced_call_and_a_constraint(self, route: str, choice: Any) -> None:
-        """vLLM drops the constraint, with a line in its log."""
-        body = {"tools": [TOOLS[route]()], "structured_outputs": {"regex": "("}}
-        fault = found(route, {**body, "tool_choice": choice})
-        assert fault is not None
-        assert fault.path == "structured_outputs"
-        assert "only one constraint is possible" in fault.message
-        for other in ("auto", "none", None):
-            assert found(route, {**body, "tool_choice": other}) is None
+TOOL, STRICT = function(), function(strict=True)
+OF_ROUTE: dict[str, Any] = {CHAT: function, RESPONSES: flat, MESSAGES: anthropic}
 
-    @pytest.mark.parametrize(
-        ("route", "body"),
-        [
-            *((route, {"tools": [make(), make("g")]}) for route, make in TOOLS.items()),
-            (CHAT, {"tools": [function(description=None, strict=True)], "tool_choice": "required"}),
-            # As transformers' get_json_schema writes what a function returns.
-            (CHAT, {"tools": [function("é-1.x", **{"parameters": None, "return": {"type": "number"}})]}),
-            (RESPONSES, {"tools": [{"type": "web_search", "filters": {}}], "tool_choice": "auto"}),
-            (MESSAGES, {"tools": [anthropic(type="custom", cache_control={"type": "ephemeral"})]}),
-            (CHAT, {"tools": None, "tool_choice": None}),
-        ],
-    )
-    def test_what_is_right_passes(self, route: str, body: dict[str, Any]) -> None:
-        assert found(route, body) is None
+
+@pytest.mark.parametrize("route", sorted(ROUTES))
+@pytest.mark.parametrize(
+    ("word", "value"),
+    [
+        ("guided_json", SCHEMA),
+        ("guided_regex", "a+"),
+        ("guided_decoding", REGEX),
+        ("guided_of_tomorrow", "x"),
+        ("structured_output", REGEX),
+        ("response_fromat", FORMAT),
+        ("GUIDED-JSON", SCHEMA),  # spellings of one word
+        ("output_format", {"type": "json_schema", "schema": SCHEMA}),
+        ("giuded_json", SCHEMA),
+    ],
+)
+def test_a_renamed_or_misspelt_word_is_refused(route: str, word: str, value: Any) -> None:
+    refusal = fault(route, {word: value})
+    assert (refusal.path, refusal.code) == (word, ErrorCode.REQUEST_UNKNOWN_CONSTRAINT)
+    assert "instead" in refusal.message
+
+
+# Route, body, path of the fault, and words of the refusal: what to write on that route.
+FAULTS: list[tuple[str, dict[str, Any], str, str]] = [
+    (CHAT, {"guided_json": SCHEMA}, "guided_json", 'write response_format: {"type": "json_schema", "json_sc'),
+    (BATCH, {"guided_regex": "a"}, "guided_regex", 'structured_outputs: {"KIND": ...}'),
+    (RESPONSES, {"guided_json": SCHEMA}, "guided_json", 'write text: {"format": {"type": "json_schema"'),
+    (RESPONSES, {"response_format": FORMAT}, "response_format", 'write text: {"format"'),
+    (MESSAGES, {"response_format": FORMAT}, "response_format", 'write output_config: {"format"'),
+    (MESSAGES, {"structured_outputs": REGEX}, "structured_outputs", 'write output_config: {"format"'),
+    (GENERATE, {"structured_outputs": REGEX}, "structured_outputs", 'sampling_params: {"structured_outputs"'),
+    (CHAT, {"guided_decoding_backend": "x"}, "guided_decoding_backend", "vllm_xargs.guided_backend instead"),
+    (CHAT, {"extra_body": {"guided_json": SCHEMA}}, "extra_body.guided_json", "response_format: {"),
+    (CHAT, {"tool_choise": "required"}, "tool_choise", "tool_choice instead"),
+    (COMPLETIONS, {"tools": [], "tool_choice": "required"}, "tool_choice", "only /v1/chat/completions, "),
+    # What routes read constraints in, in another spelling or of another route.
+    (CHAT, {"vllm_xarg": CARD}, "vllm_xarg.guided_grammar", "response_format: {"),
+    (GENERATE, {"vllm_xargs": CARD}, "vllm_xargs.guided_grammar", 'sampling_params: {"structured_outputs"'),
+    (GENERATE, {"sampling_params": {"extraArgs": CARD}}, "sampling_params.extraArgs.guided_grammar", "write"),
+    (CHAT, {"sampling_params": {"structured_outputs": REGEX}}, "sampling_params.structured_outputs", "write"),
+    (RESPONSES, {"Text": {"format": JSON}}, "Text.format", 'text: {"format"'),
+    (MESSAGES, {"outputConfig": {"format": JSON}}, "outputConfig.format", "output_config: {"),
+    (CHAT, {"extra_body": {"vllm_xargs": CARD}}, "extra_body.vllm_xargs.guided_grammar", "write"),
+    (CHAT, {"extra_body": {"tools": [STRICT]}}, "extra_body.tools", "tools, at the top level of the body"),
+    # What would hold the format, with it in other words, which vLLM's classes let pass.
+    (RESPONSES, {"text": FORMAT}, "text.json_schema", 'text: {"format"'),
+    (RESPONSES, {"text": {"guided_json": SCHEMA}}, "text.guided_json", 'text: {"format"'),
+    (RESPONSES, {"text": {"format": {"type": "text"}, "schema": SCHEMA}}, "text.schema", 'text: {"format"'),
+    (MESSAGES, {"output_config": {"response_format": FORMAT}}, "output_config.response_format", "write"),
+    # A constraint with a key of another form, or without one.
+    (CHAT, response_format(), "response_format.json_schema.schema", "missing"),
+    (CHAT, response_format(json_schema={"shema": 1}), "response_format.json_schema.shema", "ignored here"),
+    (CHAT, response_format(json_schema=SCHEMA), "response_format.json_schema.type", '"name": NAME, "schema"'),
+    *((CHAT, response_format(type=kind, format=SCHEMA), "response_format.format", "ignored here")
+      for kind in ("text", "json_object", "json_schema")),
+    (CHAT, response_format(type="json_object", schema=SCHEMA), "response_format.schema", "json_schema"),
+    (RESPONSES, text_format(type="text", schema=SCHEMA), "text.format.schema", "text: {"),
+    (MESSAGES, {"output_config": {"format": {"schema": {}}}}, "output_config.format.schema", "empty"),
+    (CHAT, {"structured_outputs": {"json": {}, "whitespace_pattern": " "}},
+     "structured_outputs.whitespace_pattern", "ignored"),
+    (CHAT, {"structured_outputs": {"jsn": 1}}, "structured_outputs.jsn", 'write response_format: {"type"'),
+    (RESPONSES, {"text": {"fromat": JSON}}, "text.fromat", "text: {"),
+    (RESPONSES, text_format(json_schema=NAMED), "text.format.json_schema", '"name": NAME, "schema": SCHEMA}'),
+    (MESSAGES, {"output_config": {"format": {"type": "json_schema"}}},
+     "output_config.format.schema", "missing"),
+    (MESSAGES, {"output_config": {"schema": SCHEMA}}, "output_config.schema", "output_config: {"),
+    (GENERATE, {"sampling_params": {"structured_outputs": {"jsn": 1}}},
+     "sampling_params.structured_outputs.jsn", "write "),
+    # vLLM's own check of some of these ends with an error that breaks the connection.
+    *((route, {name: value}, name, "it is not an object") for value in ("json", [], 0, True)
+      for route in (CHAT, COMPLETIONS, BATCH, RESPONSES) for name in ("structured_outputs", "response_format")
+      if (route, name) != (RESPONSES, "response_format")),
+    # A tool's name is written into the grammar as it is, so it has no odd letters.
+    *((route, tools(make(), make(name)), "tools[1].function.name" if route == CHAT else "tools[1].name", "")
+      for route, make in OF_ROUTE.items() for name in ('a"b', "a\nb", "", 5)),
+    # A tool of another form.
+    (CHAT, tools({**TOOL, "strict": True}), "tools[0].strict", ""),
+    (CHAT, tools(flat()), "tools[0].parameters", ""),
+    (CHAT, tools(function(Strict=True)), "tools[0].function.Strict", ""),
+    (RESPONSES, tools(flat(srict=True)), "tools[0].srict", ""),
+    (MESSAGES, tools(anthropic("", type="web_search_20250305")), "tools[0].name", ""),
+    # Two of a name, one of them strict, as vLLM takes it for true: they would be one grammar's alternatives.
+    *((CHAT, tools(*given), "tools[1].function.name", "") for strict in (True, "true", 1)
+      for given in ([function(strict=strict), TOOL], [TOOL, function(strict=strict)])),
+    # A constraint that nobody reads.
+    (CHAT, {"vllm_xargs": {"structured_outputs": "x"}}, "vllm_xargs.structured_outputs", ""),
+    (CHAT, {"vllm_xargs": {"Guided_Grammar": "x"}}, "vllm_xargs.Guided_Grammar", ""),
+    (COMPLETIONS, tools(STRICT), "tools", ""),
+    ("/invocations", {"prompt": "x", **tools(STRICT)}, "tools", ""),
+    (BATCH, tools(TOOL, choice="required"), "tool_choice", ""),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("route", "body", "path", "words"), FAULTS)
+def test_a_fault_is_told_by_its_path_and_what_to_write_there(
+    route: str, body: dict[str, Any], path: str, words: str
+) -> None:
+    refusal = fault(route, body)
+    assert refusal.path == path
+    assert refusal.message.startswith(f"{path}: ")
+    assert words in refusal.message
+
+
+RIGHT: list[tuple[str, dict[str, Any]]] = [
+    *((route, body) for route in sorted(ROUTES) for body in (
+        {},
+        {"user_data": {"format": "pdf"}, "options": {"num_predict": 3, "text": "x"}, "cfg": 1},
+        {"guided_json": None, "regex": "a+", "format": SCHEMA},
+        {"user": "guided_json", "metadata": REGEX, "stop": ["format"]},
+    )),
+    *((CHAT, {"response_format": one}) for one in (None, FORMAT, {"type": "text"}, {"type": "json_object"})),
+    (CHAT, response_format(json_schema={**NAMED, "strict": True, "description": None})),
+    (CHAT, response_format(type="structural_tag", format={"type": "any_text"})),
+    (CHAT, response_format(type="structural_tag", structures=[], triggers=[])),
+    (CHAT, {"structured_outputs": {"regex": "a", "json": None, "whitespace_pattern": None}}),
+    (RESPONSES, {"structured_outputs": {"json": {}}}),
+    (CHAT, {**tools({**TOOL, "regex": 1}, choice="auto"), "vllm_xargs": CARD}),
+    *((route, {"tool_choice": "required"}) for route in (CHAT, RESPONSES, MESSAGES)),
+    (COMPLETIONS, {"tools": [], "tool_choice": "auto", "guided_decoding_backend": "auto"}),
+    (MESSAGES, {"response_format": {"type": "text"}, "output_config": {"effort": "low"}}),
+    (RESPONSES, text_format(**NAMED, strict=True)),
+    (MESSAGES, {"output_config": {"format": {"schema": SCHEMA}}}),
+    (GENERATE, {"sampling_params": {"structured_outputs": {"json": {}, "_backend": None}, "n": 1}}),
+    ("/v1/audio/transcriptions", {"response_format": "json"}),
+    *((route, tools(make(), make("g"))) for route, make in OF_ROUTE.items()),
+    (CHAT, tools(function(description=None, strict=True), choice="required")),
+    # As transformers' get_json_schema writes what a function returns.
+    (CHAT, tools(function("é-1.x", **{"parameters": None, "return": {"type": "number"}}))),
+    (RESPONSES, tools({"type": "web_search", "filters": {}}, choice="auto")),
+    (MESSAGES, tools(anthropic(type="custom", cache_control={"type": "ephemeral"}))),
+    (CHAT, {"tools": None, "tool_choice": None}),
+    (CHAT, {"vllm_xargs": {**CARD, "guided_backend": "guidance"}}),
+    (CHAT, {"vllm_xargs": {"regex": "a processor's own", "pattern": "x", "bias": 2}}),
+    (GENERATE, {"sampling_params": {"extra_args": CARD}}),
+    (COMPLETIONS, tools({**TOOL, "strict": False}, {**TOOL, "strict": None})),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("route", "body"), RIGHT)
+def test_what_asks_for_nothing_or_rightly_passes(route: str, body: dict[str, Any]) -> None:
+    assert found(route, body) is None
+
+
+@pytest.mark.parametrize(
+    ("route", "asked", "harmless"),
+    [
+        (COMPLETIONS, {"response_format": {"type": "json_object"}}, {"response_format": None}),
+        (RESPONSES, {"text": {"format": {"type": "json_object"}}}, {"text": None}),
+        *(
+            (CHAT, tools(TOOL, choice=choice), {"tool_choice": other})
+            for choice in ("required", {"type": "function", "function": {"name": "f"}})
+            for other in ("auto", "none", None)
+        ),
+        (RESPONSES, tools(flat(), choice="required"), {"tool_choice": "auto"}),
+    ],
+)
+def test_only_one_constraint_is_possible(route: str, asked: dict[str, Any], harmless: dict[str, Any]) -> None:
+    """Of a forced call and a constraint vLLM drops the constraint, with a line in its log."""
+    body = {**asked, "structured_outputs": REGEX}
+    refusal = fault(route, body)
+    assert refusal.path == "structured_outputs"
+    assert "only one constraint is possible" in refusal.message
+    assert found(route, {**body, **harmless}) is None
 
 
 @pytest.mark.parametrize(
@@ -140,57 +234,54 @@ class TestTools:
     [
         ("structured_outputs", {"structured_outputs": {"json": {"description": "x" * 3 * MOST}}}),
         ("response_format", {"response_format": {"type": "json_object", "x": "x" * 3 * MOST}}),
-        ("tools", {"tools": [TOOL] * MOST, "tool_choice": "required"}),
-        ("tools", {"tools": [TOOL] * MOST + [STRICT]}),
+        ("tools", tools(*[TOOL] * MOST, choice="required")),
+        ("tools", tools(*[TOOL] * MOST, STRICT)),
+        ("", tools(*[TOOL] * MOST)),  # they become no grammar
+        ("", tools(*[TOOL] * MOST, choice="auto")),
     ],
 )
-def test_what_is_too_large_is_refused_before_anybody_reads_it(path: str, body: Any) -> None:
+def test_what_is_too_large_is_refused_before_anybody_reads_it(path: str, body: dict[str, Any]) -> None:
     """30,000 tools held up all other requests for 7 s, and were refused then."""
-    fault = found(CHAT, body, MOST)
-    assert fault is not None
-    assert (fault.path, fault.code) == (path, ErrorCode.GRAMMAR_TOO_LARGE)
-    assert found(CHAT, body, most_bytes=1 << 20) != fault
-
-
-@pytest.mark.parametrize("strict", [True, "true", 1])
-def test_strict_is_what_vllm_takes_for_true(strict: Any) -> None:
-    tool = {"type": "function", "function": {"name": "f", "parameters": SCHEMA, "strict": strict}}
-    free = {"type": "function", "function": {"name": "f", "parameters": SCHEMA}}
-    for tools in ([tool, free], [free, tool]):  # both would be one grammar's alternatives
-        fault = found(CHAT, {"tools": tools})
-        assert fault is not None
-        assert fault.path == "tools[1].function.name"
-
-
-@pytest.mark.parametrize("choice", [None, "auto"])
-def test_tools_that_become_no_grammar_may_be_large(choice: Any) -> None:
-    assert found(CHAT, {"tools": [TOOL] * MOST, "tool_choice": choice}, MOST) is None
+    if not path:
+        assert found(CHAT, body, MOST) is None
+        return
+    refusal = fault(CHAT, body, MOST)
+    assert (refusal.path, refusal.code) == (path, ErrorCode.GRAMMAR_TOO_LARGE)
+    assert found(CHAT, body, 1 << 20) != refusal
 
 
 @pytest.mark.parametrize(
-    ("route", "path", "body"),
+    "text",
     [
-        (CHAT, "vllm_xargs.structured_outputs", {"vllm_xargs": {"structured_outputs": "x"}}),
-        (CHAT, "vllm_xargs.Guided_Grammar", {"vllm_xargs": {"Guided_Grammar": "x"}}),
-        (COMPLETIONS, "tools", {"tools": [STRICT]}),
-        ("/invocations", "tools", {"prompt": "x", "tools": [STRICT]}),
-        (BATCH, "tool_choice", {"tools": [TOOL], "tool_choice": "required"}),
+        b'{"guided\\u005fjson": {}}',
+        b'{"prompt": NaN, "guided_json": {}}',
+        '{"guided_json": {}}'.encode("utf-16"),
+        b'\xef\xbb\xbf{"guided_json": {}}',
+        b'{"guided_json": null, "guided_json": {}}',
     ],
 )
-def test_a_constraint_that_nobody_reads_is_told(route: str, path: str, body: Any) -> None:
-    fault = found(route, body)
-    assert fault is not None
-    assert fault.path == path
+def test_what_python_reads_is_read(text: bytes) -> None:
+    """The judge is json.loads, by which vLLM reads: a word that it finds is never overlooked."""
+    assert json.loads(text)["guided_json"] == {}
+    body = request_body.read(text)
+    assert body is not None
+    with pytest.raises(GuidedError, match="guided_json: it is ignored here"):
+        request_checks.check(CHAT, body, 1 << 20)
 
 
-@pytest.mark.parametrize(
-    ("route", "body"),
-    [
-        (CHAT, {"vllm_xargs": {"guided_grammar": "x", "guided_backend": "guidance"}}),
-        (CHAT, {"vllm_xargs": {"regex": "a processor's own", "pattern": "x", "bias": 2}}),
-        (GENERATE, {"sampling_params": {"extra_args": {"guided_grammar": "x"}}}),
-        (COMPLETIONS, {"tools": [{**TOOL, "strict": False}, {**TOOL, "strict": None}]}),
-    ],
-)
-def test_what_is_read_or_asks_for_nothing_goes_on(route: str, body: Any) -> None:
-    assert found(route, body) is None
+@pytest.mark.parametrize("text", [b"", b"[]", b"{"])
+def test_what_is_no_json_object_is_left_to_vllm(text: bytes) -> None:
+    assert request_body.read(text) is None
+
+
+def test_what_is_nested_deeper_than_is_read_here_is_refused() -> None:
+    """vLLM has less on its stack, and would read a constraint in words that nobody checked."""
+    with pytest.raises(GuidedError) as refused:
+        request_body.read(b'{"guided_json": {}, "a":' + b"[" * 200_000)
+    assert refused.value.code == "request_invalid"
+
+
+def test_a_word_is_found_among_thousands_of_keys() -> None:
+    many = {f"response_forma{number}": 1 for number in range(1000)}  # to look for likeness takes long
+    assert found(CHAT, many) is None
+    assert fault(CHAT, {**many, "guided_json": {}}).path == "guided_json"

@@ -2,6 +2,7 @@
 
 import random
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -45,7 +46,7 @@ def test_at_every_concurrency_and_on_a_load_that_changes_it_comes_near_the_best_
     for batches in [*([batch] for batch in CONCURRENCY), drawn.choices([1, 2, 4, 8, 16, 32, 64, 128], k=6)]:
         made = controller(most)
         phases = [(device, batch, time_of(device, batch, STEPS, made.values)) for batch in batches]
-        share = share_of_best(phases, made.take, made.lookup, made.values, Run(random.Random(seed)))
+        share = share_of_best(phases, made, Run(random.Random(seed)))
         assert share >= BAR, (batches, share)
 
 
@@ -53,16 +54,21 @@ def test_at_every_concurrency_and_on_a_load_that_changes_it_comes_near_the_best_
 GPU = Device(0.02, 0.02 / 300, 0.002, 0.002 / 300, acceptance=0.7, noise=0.03, is_roofline=True)
 
 
-@pytest.mark.parametrize(
-    "disturbed",
-    [Run(random.Random(3), pause_every=97), Run(random.Random(3), prompts_share=0.3)],
-    ids=["pauses", "prompts"],
-)
+@pytest.mark.parametrize("disturbance", [{"pause_every": 97}, {"prompts_share": 0.3}], ids=str)
 @pytest.mark.parametrize("batch", [1, 32])
-def test_pauses_and_prompts_mislead_it_not(disturbed: Run, batch: int) -> None:
-    made, run = controller(3), replace(disturbed, drawn=random.Random(3))
+def test_pauses_and_prompts_mislead_it_not(disturbance: dict[str, Any], batch: int) -> None:
+    made, run = controller(3), Run(random.Random(3), **disturbance)
     phases = [(GPU, batch, time_of(GPU, batch, STEPS, made.values))]
-    assert share_of_best(phases, made.take, made.lookup, made.values, run) >= BAR
+    assert share_of_best(phases, made, run) >= BAR
+
+
+def live(made: Controller, run: Run, device: Device, batch: int, steps: int, **odd: Any) -> None:
+    """Run steps, of which those that `is_odd` are told with other `seconds`."""
+    for step in range(steps):
+        taken = run.step(device, batch, made.lookup[batch])
+        if odd and odd["is_odd"](step) and taken.seconds is not None:
+            taken = replace(taken, seconds=odd["seconds"](taken.seconds))
+        made.take(taken)
 
 
 @pytest.mark.parametrize("before", [0, 1500], ids=["new", "met-late"])
@@ -71,28 +77,20 @@ def test_the_first_steps_of_a_batch_size_are_not_believed_for_good(
     slow: int, factor: float, before: int
 ) -> None:
     """They took so many times as long; another number looked better by then, and was kept for hours."""
-    batch = 8
-    assert GPU.best(batch, [0, 1, 3]) == 3
+    assert GPU.best(8, [0, 1, 3]) == 3
     for seed in range(5):
         made, run = controller(3), Run(random.Random(seed))
-        for _ in range(before):
-            made.take(run.step(GPU, 1, made.lookup[1]))
-        for step in range(1500):
-            taken = run.step(GPU, batch, made.lookup[batch])
-            if step < slow and taken.seconds is not None:
-                taken = replace(taken, seconds=taken.seconds * factor)
-            made.take(taken)
-            assert step < 500 or made.chosen(batch) == 3, (seed, step)
+        live(made, run, GPU, 1, before)
+        live(made, run, GPU, 8, 500, is_odd=lambda step: step < slow, seconds=lambda took: took * factor)
+        for _ in range(1000):
+            live(made, run, GPU, 8, 1)
+            assert made.chosen(8) == 3, seed
 
 
 @pytest.mark.parametrize("seconds", [0.0, float("nan"), float("inf"), 1e308])
 def test_a_clock_that_errs_neither_ends_nor_misleads_it(seconds: float) -> None:
-    made, run = controller(3), Run(random.Random(3))
-    for step in range(1500):
-        taken = run.step(GPU, 8, made.lookup[8])
-        if step % 500 == 0:
-            taken = replace(taken, seconds=seconds)
-        made.take(taken)
+    made = controller(3)
+    live(made, Run(random.Random(3)), GPU, 8, 1500, is_odd=lambda n: n % 500 == 0, seconds=lambda _: seconds)
     assert made.chosen(8) == 3
 
 
@@ -101,10 +99,8 @@ def test_what_trials_cost_is_bounded(batch: int) -> None:
     """Where drafts never pay, and cost much: the first looks, and about a hundredth of the time."""
     dear = Device(0.02, 0.02 / 24, 0.01, 0.001, acceptance=0.02, noise=0.1)
     made, run = controller(7), Run(random.Random(7))
-    best = rate(dear, batch, 0)
-    for _ in range(30_000):
-        made.take(run.step(dear, batch, made.lookup[batch]))
-    lost_s = run.seconds - run.tokens / best
+    live(made, run, dear, batch, 30_000)
+    lost_s = run.seconds - run.tokens / rate(dear, batch, 0)
     assert made.chosen(batch) == 0
     assert lost_s < 100 * dear.seconds(batch, 0) + 0.015 * run.seconds
 
@@ -112,10 +108,9 @@ def test_what_trials_cost_is_bounded(batch: int) -> None:
 def test_figures_that_are_old_are_looked_at_again() -> None:
     """Drafts were bad, so none are made; an hour later the texts are others, and they are."""
     made, run = controller(3), Run(random.Random(9))
-    for _ in range(2000):
-        made.take(run.step(replace(GPU, acceptance=0.02), 8, made.lookup[8]))
+    live(made, run, replace(GPU, acceptance=0.02), 8, 2000)
     assert made.chosen(8) == 0
     began_s = run.seconds
     while made.chosen(8) != 3:
-        made.take(run.step(GPU, 8, made.lookup[8]))
+        live(made, run, GPU, 8, 1)
         assert run.seconds < began_s + 300

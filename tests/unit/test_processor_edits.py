@@ -33,7 +33,9 @@ def floats(*values: float) -> Any:
         (Edits.forbid(np.arange(MOST_IDS + 1)), "1025 ids; at most 1024"),
         (Edits.forbid([VOCAB]), "from .* to 5000"),
         (Edits.forbid(np.array([2**64 - 1], np.uint64)), "ids must be from 0"),
-        (Edits.add([1], [np.nan]), "values must be from"),
+        (Edits.add([1, 2, 3], [1, np.nan, 1]), "values must be from"),
+        (Edits(np.array([5], object), floats(1)), "ids must be a numpy array of integers"),
+        (Edits(np.array([1]), np.array([1e39])), "values must be from"),
         (Edits.add([1, 2], [-np.inf, -1e31]), "values must be from"),
     ],
 )

@@ -34,22 +34,8 @@ def example() -> Iterator[ModuleType]:
     del sys.modules[spec.name]
 
 
-@pytest.fixture
-def ranks(example: ModuleType) -> Iterator[Any]:
-    """Make ranks, and end them."""
-    made = []
-
-    def rank(deadline_ms: int = 10_000) -> Harness:
-        made.append(Harness(example.Scorer, {"deadline_ms": deadline_ms}, CONTEXT))
-        return made[-1]
-
-    yield rank
-    for harness in made:
-        harness.close()
-
-
-def scorer(sequence: Sequence) -> Any:
-    return sequence.processors[0]._scorer
+def helper(sequence: Sequence) -> Any:
+    return sequence.processors[0]._scorer.helper.process
 
 
 def begun(rank: Harness, *tokens: int) -> Sequence:
@@ -70,20 +56,20 @@ def begun(rank: Harness, *tokens: int) -> Sequence:
     [(signal.SIGKILL, 10_000, "Error"), (signal.SIGSTOP, 50, "TimeoutError: timed out")],
     ids=["dies", "hangs"],
 )
-def test_a_helper_that_fails_ends_its_sequences_and_is_replaced(
-    ranks: Any, does: int, deadline_ms: int, why: str
+def test_a_helper_that_fails_ends_its_sequences_and_is_replaced_and_close_ends_all(
+    example: ModuleType, does: int, deadline_ms: int, why: str
 ) -> None:
-    rank = ranks(deadline_ms)
+    rank = Harness(example.Scorer, {"deadline_ms": deadline_ms}, CONTEXT)
     asking, waiting = begun(rank, WORD), begun(rank, WORD)
-    process = scorer(asking).helper.process
-    process.send_signal(does)
+    failing = helper(asking)
+    failing.send_signal(does)
 
     with pytest.raises(ProcessorError, match=why):
         asking.rows()
     # Of one failure all learn at once: nobody waits for the same helper again.
     with pytest.raises(ProcessorError, match="has been replaced"):
         waiting.rows()
-    assert process.wait(10) == -signal.SIGKILL
+    assert failing.wait(10) == -signal.SIGKILL
 
     def answer() -> Any:
         try:
@@ -92,22 +78,10 @@ def test_a_helper_that_fails_ends_its_sequences_and_is_replaced(
             return None
 
     assert eventually(lambda: answer() is not None)
-
-
-@pytest.mark.parametrize("is_stopped", [False, True])
-def test_close_ends_every_helper(example: ModuleType, is_stopped: bool) -> None:  # noqa: FBT001 - a case
-    rank = Harness(example.Scorer, {"deadline_ms": 50}, CONTEXT)
-    sequence = begun(rank, WORD)
-    known = scorer(sequence)
-    helpers = [known.helper.process]
-    if is_stopped:
-        helpers[0].send_signal(signal.SIGSTOP)
-        with pytest.raises(ProcessorError):
-            sequence.rows()
-        helpers.append(known.helper.process)
-        helpers[1].send_signal(signal.SIGSTOP)
+    last = helper(begun(rank))
+    last.send_signal(signal.SIGSTOP)
     rank.close()
-    assert {process.returncode for process in helpers} == {-signal.SIGKILL}
+    assert last.returncode == -signal.SIGKILL
 
 
 def test_the_rules_of_factories_are_kept(example: ModuleType) -> None:
