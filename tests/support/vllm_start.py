@@ -8,6 +8,7 @@ from typing import Any
 from devtools import tinymodel
 
 from guided_contract import config
+from guided_engine.compat import serve
 from guided_engine.cpus import Cpus
 from guided_engine.launcher.command import EngineCommand, plan
 from guided_operator.api import GuidedModel
@@ -36,10 +37,7 @@ def command(model: GuidedModel, env: Mapping[str, str] | None = None) -> EngineC
 
 @functools.cache
 def _parser() -> Any:
-    from vllm.entrypoints.launchers.cli_args import make_arg_parser
-    from vllm.utils.argparse_utils import FlexibleArgumentParser
-
-    return make_arg_parser(FlexibleArgumentParser())
+    return serve.make_parser()
 
 
 def configuration(words: Sequence[str], *usage: Any) -> Any:
