@@ -48,7 +48,6 @@ def test_status_tells_ready_or_not_and_what_to_do(
     code, out, err = run(environment, *command)
     assert (code, out, err) == (0, "", "there are no GuidedModels here\n")
 
-    kubelet.ready = False
     kubelet.say(ready=False, reason="ProbeFailed", message="HTTP 500")
     api_server.apply(model(namespace))
     await_condition(api_server, namespace, "GuidedDecoding", "False", "ProbeFailed")
@@ -58,7 +57,6 @@ def test_status_tells_ready_or_not_and_what_to_do(
         assert "see what the engine answered" in out.partition("next:\n")[2]
 
     kubelet.say()
-    kubelet.ready = True
     await_condition(api_server, namespace, "GuidedDecoding", "True", "Active")
     await_condition(api_server, namespace, "Ready", "True", "PodsReady")
     await_condition(api_server, namespace, "Progressing", "False", "Complete")

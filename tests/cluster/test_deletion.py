@@ -8,7 +8,7 @@ import pytest
 from support.cluster import Cluster
 from support.kubelet import Kubelet
 from support.operator_process import install, running
-from support.resources import await_condition, items, model
+from support.resources import await_condition, model
 from support.waiting import eventually
 
 pytestmark = pytest.mark.cluster
@@ -25,24 +25,18 @@ def everything(cluster: Cluster, namespace: str) -> list[str]:
 
 def test_deletion_leaves_nothing(api_server: Cluster, tmp_path: Path) -> None:
     def delete(namespace: str, cascade: str) -> None:
-        assert items(api_server, namespace, "pods")
         api_server.kubectl("delete", "gm/m", f"--cascade={cascade}", "-n", namespace)
         eventually(lambda: not everything(api_server, namespace), timeout_s=60, what=f"{namespace} is empty")
 
     install(api_server)
     with ExitStack() as stack:
-        spaces = [
-            (stack.enter_context(api_server.namespace(f"deletion-{cascade}-{operator}")), cascade)
-            for operator in ("up", "down")
-            for cascade in ("foreground", "background")
-        ]
+        names = ("deletion-up", "deletion-down")
+        up, down = (stack.enter_context(api_server.namespace(name)) for name in names)
         with running(api_server, tmp_path, "one"):
-            for namespace, _ in spaces:
+            for namespace in (up, down):
                 stack.enter_context(Kubelet(api_server.kubeconfig, namespace))
                 api_server.apply(model(namespace))
-            for namespace, _ in spaces:
+            for namespace in (up, down):
                 await_condition(api_server, namespace, "Ready", "True")
-            for namespace, cascade in spaces[:2]:
-                delete(namespace, cascade)
-        for namespace, cascade in spaces[2:]:
-            delete(namespace, cascade)
+            delete(up, "foreground")
+        delete(down, "background")

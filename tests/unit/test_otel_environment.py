@@ -1,12 +1,9 @@
 """OpenTelemetry's variables: what they say where the resource says nothing, and how spans are sent."""
 
-import os
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 
-from guided_contract import config, names
 from guided_contract.config import PodConfig, TelemetryConfig
 from guided_engine.cpus import Cpus
 from guided_engine.launcher import command
@@ -54,31 +51,8 @@ def test_the_resources_fields_win(name: str) -> None:
     assert said.within(env) == said
 
 
-@pytest.fixture
-def load(tmp_path: Path) -> Iterator[Load]:
-    """Return the service's settings, which change the environment, as it is at last."""
-    before = dict(os.environ)
-
-    def loaded(telemetry: TelemetryConfig, env: dict[str, str]) -> settings.Settings:
-        file = tmp_path / "config.json"
-        file.write_bytes(config.encode(_pod(telemetry)))
-        os.environ.update({names.ENV_CONFIG: str(file), **env})
-        return settings.load()
-
-    yield loaded
-    os.environ.clear()
-    os.environ.update(before)
-
-
-def test_the_sidecar_takes_the_environments_collector_with_its_headers(load: Load) -> None:
-    env = {f"{OTLP}_ENDPOINT": ENDPOINT, f"{OTLP}_HEADERS": "authorization=Bearer%20x"}
-    assert load(TelemetryConfig(), env).pod.telemetry.endpoint == ENDPOINT
-    assert env.items() <= os.environ.items()
-
-
-async def test_a_disabled_sdk_sends_nothing_and_prometheus_still_reads(load: Load) -> None:
-    env = {"OTEL_SDK_DISABLED": "true"}
-    pod = load(TelemetryConfig(endpoint=ENDPOINT), env).pod
+async def test_a_disabled_sdk_sends_nothing_and_prometheus_still_reads() -> None:
+    pod = _pod(TelemetryConfig(endpoint=ENDPOINT).within({"OTEL_SDK_DISABLED": "true"}))
     telemetry = Telemetry(pod, lambda _digests: None)
     telemetry.tracer.start_span("grammar.load", spans.remote(None)).end()
     page = telemetry.metrics.render().decode()
