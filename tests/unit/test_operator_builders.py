@@ -1,7 +1,6 @@
 """What a GuidedModel becomes: the pod, its arguments, environment and configuration."""
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,22 +12,10 @@ from guided_operator.builders.configuration import config_file
 from guided_operator.builders.objects import selector
 from guided_operator.builders.pod_paths import Site
 from guided_operator.builders.revision_key import pod_key
-from support.manifests import SITE, children_of, environment, guided_model, load
+from support.manifests import SITE, children_of, environment, guided_model
 from support.manifests import pod_of as pod
 
-LOCAL = Site(
-    plugin_image="",
-    python="/usr/bin/python",
-    run_dir="/x/run",
-    config_path="/x/config.json",
-    in_cluster=False,
-    models=lambda claim: f"/volumes/{claim}",
-    bind_host="127.0.0.1",
-    ports=config.PortsConfig(engine=1, launcher=2, sidecar=3),
-    otlp_endpoint="http://127.0.0.1:5",
-)
 Object = dict[str, Any]
-SAMPLES = sorted(Path(__file__).parents[2].joinpath("manifests", "samples").glob("*.yaml"))
 
 
 def engine(gm: GuidedModel, site: Site = SITE) -> dict[str, Any]:
@@ -320,23 +307,3 @@ def test_configuration_carries_what_engine_and_sidecar_share() -> None:
         config.LogitsProcessorConfig(name="p", factory="a.b:C", params={"x": [1]}, apply_by_default=False)
     ]
     assert found.probes == config.ProbesConfig(stall_timeout_s=30)
-
-
-def test_local_pod_has_no_path_of_a_clusters_pod() -> None:
-    for sample in SAMPLES:
-        container = engine(load(sample.read_text()), LOCAL)
-        variables = environment(container)
-        assert container["command"][0] == "/usr/bin/python"
-        assert option(container, "--host") == "127.0.0.1"
-        assert option(container, "--port") == "1"
-        assert not {"HOME", "HF_HOME", "PYTHONPATH"} & set(variables)
-        assert variables["GUIDEDMODEL_CONFIG"] == "/x/config.json"
-        assert not any(
-            str(value).startswith(("/models", "/tmp", "/guidedmodel")) for value in variables.values()
-        )
-    tiny = load(SAMPLES[-1].read_text())
-    assert option(engine(tiny, LOCAL), "--model") == "/volumes/models/tiny"
-    found = pod_config(tiny, LOCAL)
-    assert (found.model, found.run_dir, found.bind_host) == ("/volumes/models/tiny", "/x/run", "127.0.0.1")
-    assert found.telemetry == config.TelemetryConfig(endpoint="http://127.0.0.1:5")
-    assert found.ports == LOCAL.ports

@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from guided_operator.cli.local.pod import Container, LocalPod, PodError, Probe, StoppedError, guarded
-from support.sidecar import descendants
 from support.waiting import eventually
 
 MARK = "GUIDEDMODEL_TEST_MARK"
@@ -179,32 +177,14 @@ def test_nothing_outlives_a_killed_parent(mark: str, tmp_path: Path) -> None:
     eventually(lambda: not folder.exists())
 
 
-def read_by(pid: int) -> int:
-    return int(Path(f"/proc/{pid}/io").read_text().split()[1])
-
-
-def rests(pid: int) -> bool:
-    """Whether a process reads nothing for a moment: the guard has looked at what is mapped."""
-    before = read_by(pid)
-    time.sleep(0.3)
-    return read_by(pid) == before
-
-
-@pytest.mark.parametrize("ending", ["term", "killed by others"])
-def test_shared_memory_goes_with_the_processes_that_mapped_it(ending: str, tmp_path: Path) -> None:
+def test_shared_memory_goes_with_the_processes_that_mapped_it(tmp_path: Path) -> None:
     own, others = (Path(f"/dev/shm/gm-test-{uuid.uuid4().hex}") for _ in range(2))
     others.write_bytes(bytes(4096))
     try:
         process = guarded([sys.executable, "-c", SHARES, str(own), str(others)], tmp_path / "log")
         eventually(lambda: (tmp_path / "log").read_text() == "1\n")
         assert own.exists()
-        if ending == "term":
-            process.terminate()
-        else:
-            begun = read_by(process.pid)
-            eventually(lambda: read_by(process.pid) > begun)
-            eventually(lambda: rests(process.pid))
-            os.kill(next(pid for pid in descendants(process.pid) if pid != process.pid), signal.SIGKILL)
+        process.terminate()
         assert process.wait(10)
         assert not own.exists()
         assert others.exists(), "it was there before: not ours to remove"

@@ -131,14 +131,6 @@ async def test_what_changed_while_pages_were_read_is_due_at_once(following: Foll
     assert following.reader.due_s(KEY, pods, frozenset({"g"} if change == "the grammars" else ())) <= 0
 
 
-@pytest.mark.parametrize("page", [None, b"", b"{}", b"[" * 100_000, b'{"ready": "yes"}', b"\xff"])
-async def test_nonsense_is_an_error_and_not_a_status(following: Following, page: bytes | None) -> None:
-    following.network.page = page
-    pages = await following.read(pod("a", "r"))
-    assert pages["uid-a"].status is None
-    assert pages["uid-a"].error
-
-
 async def test_pods_that_are_gone_are_forgotten(following: Following) -> None:
     await following.read(pod("a", "r"), pod("b", "r"))
     await following.read(pod("a", "r"))
