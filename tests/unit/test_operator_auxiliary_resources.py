@@ -39,21 +39,9 @@ class Refusing(MemoryApi):
         self.refused = {kind.plural for kind in refused}
         self.error = error(QUOTA, status=status)
 
-    def refuse(self, path: str) -> None:
-        if self.refused & set(path.split("/")):
+    def _fail(self, verb: str, path: str) -> None:
+        if verb != "read" and self.refused & set(path.split("/")):
             raise self.error
-
-    async def create(self, path: str, body: Object, **more: Any) -> Object:
-        self.refuse(path)
-        return await super().create(path, body, **more)
-
-    async def patch(self, path: str, body: Any, **more: Any) -> Object:
-        self.refuse(path)
-        return await super().patch(path, body, **more)
-
-    async def delete(self, path: str, **more: Any) -> None:
-        self.refuse(path)
-        await super().delete(path, **more)
 
 
 async def settle(api: MemoryApi, raw: Object) -> Outcome:

@@ -1,28 +1,22 @@
-"""rollout.rollbackTo, and refused edits: what runs is what was checked, and what the status tells of."""
+"""rollout.rollbackTo, what runs is what was checked."""
 
 import dataclasses
-import datetime as dt
 import json
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 
-from guided_contract.status import PodStatus
 from guided_operator.api import GuidedModel, parse
 from guided_operator.builders.revision_key import kept_spec, pod_key, with_kept_spec
 from guided_operator.policy.installation_limits import Limits
-from guided_operator.reconcile.apply import Fault, Outcome
 from guided_operator.reconcile.observe import Observed
 from guided_operator.reconcile.plan import Plan, plan
-from guided_operator.reconcile.report import make_status
-from guided_operator.watch.sidecar_status import Page
 from support.drawn import MODELS
-from support.observed import SITE, applied, model, pod, revision_of, seen, situation
+from support.observed import SITE, applied, model, pod, revision_of, seen
 
 Object = dict[str, Any]
 
-NOW = dt.datetime(2026, 11, 25, tzinfo=dt.UTC)
 FOREIGN = "registry.evil/vllm:v0.32.0"
 
 
@@ -115,29 +109,3 @@ def test_what_is_checked_is_what_pods_are_made_from_and_what_stands_around_them(
     assert both.spec.guided_decoding.grammars == now.spec.guided_decoding.grammars
     assert both.metadata == now.metadata
     assert Limits(images=("docker.io",)).check(both) == Limits(images=("docker.io",)).check(old)
-
-
-GROUPS = {"parallelism": {"nodes": 2, "tensor": 2}}
-REFUSED = Outcome((Fault("ApplyRefused", "Deployment m: Invalid value: foo"),))
-
-
-@pytest.mark.parametrize("spec", [{}, GROUPS])
-def test_status_goes_on_with_what_runs_while_an_edit_is_refused(spec: Object) -> None:
-    """By the API server: the operator has no problem with it."""
-    runs, told = revision_of(model(**spec)), Page(PodStatus(ready=True, versions={"vllm": "0.32.0"}))
-    [pods, pages] = [(pod("a", runs),), {"uid-a": told}]
-    observed = dataclasses.replace(applied(seen(model(**spec))), pods=pods, pages=pages)
-    before = make_status(situation(observed), NOW)
-    edit = model(**spec, resources={"limits": {"foo": "1"}})
-    refused = situation(dataclasses.replace(observed, model=edit), REFUSED)
-    after = make_status(refused, NOW)
-    assert before.revision == runs != refused.plan.revision
-    assert before.resolved.versions == {"vllm": "0.32.0"}
-    assert (after.revision, after.resolved, after.updated_replicas) == (
-        before.revision,
-        before.resolved,
-        before.updated_replicas,
-    )
-    conditions = {each.type: each for each in after.conditions}
-    assert conditions["GuidedDecoding"].status == "True"
-    assert (conditions["Ready"].status, conditions["Ready"].reason) == ("False", "ApplyRefused")
