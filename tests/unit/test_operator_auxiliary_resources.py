@@ -86,17 +86,6 @@ async def test_a_refused_auxiliary_keeps_no_other_child_and_no_condition(
     assert found["Ready"].status == "True"
 
 
-@pytest.mark.parametrize("kind", AUXILIARIES, ids=lambda kind: kind.name)
-async def test_anothers_object_beside_the_pods_is_a_conflict_of_its_own(kind: Kind) -> None:
-    raw, api = AUXILIARIES[kind], MemoryApi()
-    theirs = {"kind": kind.name, "metadata": {"name": "m", "namespace": "ns", "uid": "u"}, "spec": {}}
-    api.objects[kind.path("ns", "m")] = theirs
-    outcome = await settle(api, raw)
-    assert [(fault.reason, fault.auxiliary) for fault in outcome.faults] == [("NameConflict", True)]
-    assert made(api) == asked(raw)
-    assert api.objects[kind.path("ns", "m")] == theirs
-
-
 @pytest.mark.parametrize("kind", NEEDED, ids=lambda kind: kind.name)
 async def test_pods_are_not_made_without_what_they_need_and_all_else_is(kind: Kind) -> None:
     raw = model(telemetry=METRICS, networkPolicy={})

@@ -76,6 +76,8 @@ def test_a_model_is_downloaded_once_or_read_from_a_claim_or_the_image() -> None:
 ON_CPU = {"engine__accelerator": {"type": "None"}}
 DRAFT = {"method": "DraftModel", "numTokens": 3, "draftModel": {"uri": "hf://o/d", "revision": "r"}}
 DRAFTS = {"method": "draft_model", "num_speculative_tokens": 3, "model": "o/d", "revision": "r"}
+SPARK = {"method": "DSpark", "numTokens": 5}
+SPARKS = {"method": "dspark", "num_speculative_tokens": 5}
 BY_LOAD = "num_speculative_tokens_per_batch_size"
 
 
@@ -91,29 +93,14 @@ BY_LOAD = "num_speculative_tokens_per_batch_size"
         (
             {"method": "NGram", "numTokens": 4, "asyncScheduling": "Off", "verification": "Block"},
             {},
-            {
-                "method": "ngram_gpu",
-                "num_speculative_tokens": 4,
-                "prompt_lookup_min": 2,
-                "prompt_lookup_max": 5,
-                "rejection_sample_method": "block",
-            },
+            {"method": "ngram_gpu", "num_speculative_tokens": 4, "prompt_lookup_min": 2}
+            | {"prompt_lookup_max": 5, "rejection_sample_method": "block"},
             ["--no-async-scheduling"],
         ),
         (
-            {
-                "method": "DSpark",
-                "numTokens": 5,
-                "draftSampling": "Probabilistic",
-                "verification": "Adaptive",
-            },
+            SPARK | {"draftSampling": "Probabilistic", "verification": "Adaptive"},
             {},
-            {
-                "method": "dspark",
-                "num_speculative_tokens": 5,
-                "draft_sample_method": "probabilistic",
-                "enable_adaptive_verification": True,
-            },
+            SPARKS | {"draft_sample_method": "probabilistic", "enable_adaptive_verification": True},
             [],
         ),
         (
@@ -136,11 +123,8 @@ BY_LOAD = "num_speculative_tokens_per_batch_size"
         (
             {"method": "MTP", "numTokens": "Auto"},
             {"engine__args": ["--max-num-batched-tokens", "100"]},
-            {
-                "method": "mtp",
-                "num_speculative_tokens": 3,
-                BY_LOAD: [[1, 97, 3], [98, 98, 1], [99, 99, 0], [100, 100, 3]],
-            },
+            {"method": "mtp", "num_speculative_tokens": 3}
+            | {BY_LOAD: [[1, 97, 3], [98, 98, 1], [99, 99, 0], [100, 100, 3]]},
             [],
         ),
         # On a CPU a draft model is scheduled as vLLM does there.
@@ -251,39 +235,24 @@ def test_service_reaches_exactly_the_models_pods() -> None:
     assert url(gm.namespace, gm.name, SITE) == "http://abc.default.svc:8000"
 
 
+COMPILE = {"workers": 3, "memory": "512Mi", "maxSchemaSize": "1Mi", "maxDepth": 9, "timeout": "2s"}
+COMPILES = config.CompileConfig(
+    workers=3, memory_bytes=512 << 20, max_schema_bytes=1 << 20, max_depth=9, timeout_s=2
+)
+
+
 @pytest.mark.parametrize(
     ("fields", "expected"),
     [
         ({}, config.GuidedDecodingConfig()),
+        ({"compile": COMPILE}, config.GuidedDecodingConfig(compile=COMPILES)),
         (
-            {
-                "compile": {
-                    "workers": 3,
-                    "memory": "512Mi",
-                    "maxSchemaSize": "1Mi",
-                    "maxDepth": 9,
-                    "timeout": "2s",
-                }
-            },
-            config.GuidedDecodingConfig(
-                compile=config.CompileConfig(
-                    workers=3, memory_bytes=512 << 20, max_schema_bytes=1 << 20, max_depth=9, timeout_s=2
-                )
-            ),
+            {"unsupportedKeywords": "Allow", "proof": "Never", "whitespace": "Unbounded"},
+            config.GuidedDecodingConfig(unsupported_keywords="Allow", proof="Never", whitespace="Unbounded"),
         ),
         (
-            {
-                "unsupportedKeywords": "Allow",
-                "proof": "Never",
-                "whitespace": "Unbounded",
-                "requestOptions": ["Whitespace"],
-            },
-            config.GuidedDecodingConfig(
-                unsupported_keywords="Allow",
-                proof="Never",
-                whitespace="Unbounded",
-                request_options=("Whitespace",),
-            ),
+            {"requestOptions": ["Whitespace"]},
+            config.GuidedDecodingConfig(request_options=("Whitespace",)),
         ),
         ({"requestOptions": []}, config.GuidedDecodingConfig(request_options=())),
     ],

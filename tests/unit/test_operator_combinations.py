@@ -1,12 +1,17 @@
 """What goes with what, as whoever writes a resource hears of it."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from guided_operator.api.combinations import facts_of
+from guided_contract.status import PodStatus
+from guided_operator.api.combinations import facts_of, remarks
+from guided_operator.cli.command_line import main
 from guided_operator.policy.spec_checks import check
-from support.manifests import guided_model
+from guided_operator.reconcile.conditions.chains import decide
+from support.manifests import as_text, changed, guided_model, minimal
+from support.observed import applied, model, seen, situation, telling
 
 ADAPTIVE = {"method": "MTP", "numTokens": 1, "verification": "Adaptive"}
 ADAPTERS = {"adapters": [{"name": "a", "uri": "pvc://adapters/a"}]}
@@ -71,12 +76,11 @@ def test_drafts_want_room(drafts: Any, args: list[str], fields: dict[str, Any], 
 
 
 @pytest.mark.parametrize(
-    ("words", "is_refused"),
-    [([], False), (["--max-num-seqs=2"], False), (["--max-num-seqs=1"], True), (["--max-logprobs=-1"], True)],
+    ("word", "is_refused"),
+    [("--max-num-seqs=2", False), ("--max-num-seqs=1", True), ("--max-logprobs=-1", True)],
 )
-def test_rows_to_shard_have_bounds(words: list[str], *, is_refused: bool) -> None:
-    found = refusals(["--enable-batch-sharded-sampling", *words], parallelism__tensor=2)
-    assert len(found) == is_refused
+def test_rows_to_shard_have_bounds(word: str, *, is_refused: bool) -> None:
+    assert len(refusals(["--enable-batch-sharded-sampling", word], parallelism__tensor=2)) == is_refused
 
 
 @pytest.mark.parametrize(
@@ -120,3 +124,62 @@ def test_the_last_word_says_whether_a_batch_is_overlapped(
     args: list[str], fields: dict[str, Any], *, overlaps: bool
 ) -> None:
     assert facts_of(guided_model(engine__args=args, **fields).spec).dbo is overlaps
+
+
+DRAFT = {"method": "DraftModel", "numTokens": 3, "draftModel": {"uri": "hf://o/head"}}
+NGRAM = {"method": "NGram", "numTokens": 3}
+BLOCK = {"method": "DSpark", "numTokens": 3, "verification": "Block"}
+
+
+BEHIND = {"parallelism": {"pipeline": 2, "tensor": 1}}
+
+
+def test_what_falls_back_is_said_where_a_manifest_is_checked_and_by_the_condition(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fields = {**BEHIND, "engine__env": V1}
+    file = tmp_path / "m.yaml"
+    file.write_text(as_text(changed(minimal(), **fields)))
+    assert main(["validate", "-f", str(file)]) == 0
+    said = capsys.readouterr()
+    assert said.out.endswith("is valid\n")
+    told = "spec.parallelism.pipeline: falls back: Model Runner V1 schedules pipeline stages synchronously"
+    assert told in said.err
+    engine = {**minimal()["spec"]["engine"], "env": V1}
+    found = decide(situation(applied(seen(model(**BEHIND, engine=engine)))))["Compatible"]
+    assert (found.status, found.reason) == ("True", "Supported")
+    assert found.message.startswith(told)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"engine__accelerator": {"type": "None"}},
+        {"speculative": DRAFT | {"draftSampling": "Probabilistic"}},
+    ],
+)
+def test_of_what_neither_falls_back_nor_is_refused_nothing_is_told(fields: dict[str, Any]) -> None:
+    assert [*remarks(facts_of(guided_model(**fields).spec))] == []
+
+
+def test_what_only_one_of_two_model_runners_does_is_told_of_it() -> None:
+    on_amd = {**BEHIND, "engine__accelerator": {"resource": "amd.com/gpu"}}
+    [told] = remarks(facts_of(guided_model(**on_amd, speculative=NGRAM | {"method": "MTP"}).spec))
+    assert "falls back on Model Runner V1: " in told
+    # That runner has no DSpark, so it will not be the one.
+    assert [*remarks(facts_of(guided_model(**on_amd, speculative=BLOCK).spec))] == []
+
+
+@pytest.mark.parametrize(
+    ("fields", "scheduling"),
+    [
+        (BEHIND, "Sync"),
+        ({"engine": {**minimal()["spec"]["engine"], "args": ["--enable-dbo"]}}, "Async"),
+    ],
+)
+def test_what_pods_say_of_their_model_runner_counts(fields: dict[str, Any], scheduling: Any) -> None:
+    page = PodStatus(ready=True, versions={"modelRunner": "V1"}, scheduling=scheduling)
+    told = telling(page, raw=model(**fields))
+    assert told.facts is not None
+    assert any("falls back" in each for each in remarks(told.facts))

@@ -1,13 +1,120 @@
-"""How a change reaches the pods: what is a new revision, and how many pods may be away meanwhile."""
+"""How a change reaches the pods, and `rollout.rollbackTo`: what runs is what was checked."""
 
+import dataclasses
+import json
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
 
+from guided_operator.api import GuidedModel, parse
 from guided_operator.api.rollout import Rollout, surge, unavailable
-from guided_operator.builders.revision_key import pod_key
+from guided_operator.builders.revision_key import kept_spec, pod_key, with_kept_spec
 from guided_operator.builders.workload import workload
+from guided_operator.policy.installation_limits import Limits
+from guided_operator.reconcile.observe import Observed
+from guided_operator.reconcile.plan import Plan, plan
+from support.drawn import MODELS
 from support.manifests import guided_model
+from support.observed import SITE, applied, model, pod, revision_of, seen
+
+Object = dict[str, Any]
+
+FOREIGN = "registry.evil/vllm:v0.32.0"
+
+
+def with_image(image: str, **spec: Any) -> Object:
+    raw = model(**spec)
+    raw["spec"]["engine"]["image"] = image
+    return raw
+
+
+def evil() -> Object:
+    processors = [{"name": "a", "factory": "evil:Code"}]
+    hub = {"uri": "hf://evil/repo", "trustRemoteCode": True}
+    return with_image(FOREIGN, model=hub, logitsProcessors=processors)
+
+
+def edited(old: Object, new: Object) -> Observed:
+    """Return what is observed after one spec was applied, and then the other."""
+    return applied(dataclasses.replace(applied(seen(old)), model=new))
+
+
+def rolled_back(observed: Observed, to: Object, limits: Limits = Limits()) -> Plan:  # noqa: B008 - frozen
+    raw = observed.model
+    rollout = {**raw["spec"].get("rollout", {}), "rollbackTo": revision_of(to)}
+    raw = {**raw, "spec": {**raw["spec"], "rollout": rollout}}
+    return plan(dataclasses.replace(observed, model=raw), SITE, limits)
+
+
+@pytest.mark.parametrize(
+    ("limits", "field"),
+    [
+        (Limits(images=("docker.io",)), "spec.engine.image"),
+        (Limits(processor_factories=("guided_engine.*",)), "spec.logitsProcessors[0].factory"),
+    ],
+)
+def test_limits_hold_for_what_is_rolled_back_to(limits: Limits, field: str) -> None:
+    observed = edited(evil(), model())
+    assert not plan(observed, SITE, limits).problems
+    refused = rolled_back(observed, evil(), limits)
+    [problem] = refused.problems
+    assert problem.field == "spec.rollout.rollbackTo"
+    assert revision_of(evil()) in problem.message
+    assert field in problem.message
+    assert (refused.children, refused.surplus) == ((), ())
+
+
+def test_what_is_stored_under_the_key_of_another_spec_is_checked_as_well() -> None:
+    """Keys have 40 bits: two specs of one key, the harmless one after the other, are found in seconds."""
+    observed = applied(seen())
+    [item] = observed.children["ControllerRevision"].values()
+    item["data"]["spec"] = kept_spec(parse(evil()))
+    [problem] = plan(observed, SITE, Limits(images=("docker.io",))).problems
+    assert "spec.engine.image" in problem.message
+    assert not plan(observed, SITE).problems
+
+
+def test_a_revision_that_cannot_be_checked_does_not_run_where_there_are_limits() -> None:
+    """Earlier releases kept no spec."""
+    observed = edited(model(replicas=2, rollout={"restartToken": "1"}), model())
+    for item in observed.children["ControllerRevision"].values():
+        del item["data"]["spec"]
+    old, limits = model(rollout={"restartToken": "1"}), Limits(images=("docker.io",))
+    [problem] = rolled_back(observed, old, limits).problems
+    assert problem.field == "spec.rollout.rollbackTo"
+    assert revision_of(old) in problem.message
+    around = Limits(processor_factories=("*",))
+    assert rolled_back(observed, old, around).revision == revision_of(old)
+    assert not plan(observed, SITE, limits).problems, "its own revision is made from the spec"
+
+
+def test_a_spec_that_cannot_run_does_not_keep_from_rolling_back() -> None:
+    observed = applied(seen())
+    refused = with_image("vllm/vllm-openai:v0.1.0", replicas=3, model={"uri": "hf://other/model"})
+    observed = dataclasses.replace(observed, model=refused, pods=(pod("a", revision_of()),))
+    assert plan(observed, SITE).problems
+    made = rolled_back(observed, model())
+    assert made.problems == ()
+    assert (made.revision, made.asked, made.replicas) == (revision_of(), pod_key(parse(refused)), 3)
+
+
+@settings(max_examples=30)
+@given(MODELS, MODELS)
+def test_what_is_checked_is_what_pods_are_made_from_and_what_stands_around_them(
+    old: GuidedModel, now: GuidedModel
+) -> None:
+    both = parse(with_kept_spec(now, json.loads(json.dumps(kept_spec(old)))))
+    nothing = {"telemetry": {}}  # the same as none, but for the key
+    assert nothing | kept_spec(both) == nothing | kept_spec(old)
+    around = ("replicas", "network_policy", "rollout")
+    assert [getattr(both.spec, name) for name in around] == [getattr(now.spec, name) for name in around]
+    assert both.spec.guided_decoding.grammars == now.spec.guided_decoding.grammars
+    assert both.metadata == now.metadata
+    assert Limits(images=("docker.io",)).check(both) == Limits(images=("docker.io",)).check(old)
+
+
+# --- what is a new revision, and how many pods may be away meanwhile ---
 
 GRAMMAR = {"name": "a", "kind": "Regex", "configMapKeyRef": {"name": "texts", "key": "a"}}
 
