@@ -94,6 +94,7 @@ def test_ready_pods_never_fall_below_the_floor_whatever_is_asked_for(
     """Reverts, rollbacks and scaling come in the middle of rollouts that move, hang or are paused."""
     storm = Storm(api_server, namespace, kubelet)
     with PodFloor(api_server.kubeconfig, namespace, floor=2, most=3) as watch:
+        eventually(lambda: watch.ready == watch.wanted == 3, what="the watch has seen all pods")
         while len(storm.log) < STEPS or (watch.ended <= FEWEST_ENDED and len(storm.log) < 3 * STEPS):
             storm.step(watch)
         kubelet.unready_revision, storm.rollout = "", {}

@@ -111,8 +111,7 @@ class Kubelet:
         try:
             while not self._stop.wait(_POLL_S):
                 self._beat()
-                for pod in self._pods():
-                    self._play(pod)
+                self._play()
         except BaseException as error:  # noqa: BLE001 - shown to the test at its end
             self._error = error
 
@@ -125,27 +124,21 @@ class Kubelet:
         ready = {"type": "Ready", "status": "True", "reason": "Played", "lastHeartbeatTime": now}
         self._core.patch_node_status(self._node, {"status": {"conditions": [ready]}}, _preload_content=False)
 
-    def _pods(self) -> list[Object]:
+    def _play(self) -> None:
         answer = self._core.list_namespaced_pod(self._namespace, _preload_content=False)
-        found: list[Object] = json.loads(answer.data)["items"]
-        return found
-
-    def _play(self, pod: Object) -> None:
-        name, uid = pod["metadata"]["name"], pod["metadata"]["uid"]
-        with _gone_is_fine():
-            if "deletionTimestamp" in pod["metadata"]:
-                self._end(name, uid)
-            else:
-                self._show(pod, name, uid)
+        for pod in json.loads(answer.data)["items"]:
+            with _gone_is_fine():
+                if "deletionTimestamp" in pod["metadata"]:
+                    self._end(pod["metadata"]["name"], pod["metadata"]["uid"])
+                else:
+                    self._show(pod, pod["metadata"]["name"], pod["metadata"]["uid"])
 
     def _end(self, name: str, uid: str) -> None:
-        sidecar = self._sidecars.pop(uid, None)
-        if sidecar is not None:
+        if sidecar := self._sidecars.pop(uid, None):
             sidecar.close()
-        options = kubernetes.client.V1DeleteOptions(
-            grace_period_seconds=0, preconditions=kubernetes.client.V1Preconditions(uid=uid)
+        self._core.delete_namespaced_pod(
+            name, self._namespace, grace_period_seconds=0, _preload_content=False
         )
-        self._core.delete_namespaced_pod(name, self._namespace, body=options, _preload_content=False)
 
     def _show(self, pod: Object, name: str, uid: str) -> None:
         if not pod["spec"].get("nodeName"):

@@ -1,6 +1,5 @@
 """Watches a model's rollouts, and remembers each time that a ready pod was ended though too few were left."""
 
-import json
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -42,7 +41,6 @@ class PodFloor:
                 (apps.list_namespaced_replica_set, self._judge_set),
             )
         ]
-        self._began = threading.Barrier(len(self._threads) + 1)
         self._ready: dict[str, bool] = {}
         self._wants: dict[str, int] = {}
         self._stopped = False
@@ -64,7 +62,6 @@ class PodFloor:
     def __enter__(self) -> Self:
         for thread in self._threads:
             thread.start()
-        self._began.wait(30)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -74,17 +71,12 @@ class PodFloor:
         self._client.close()
 
     def _follow(self, listing: Callable[..., Any], judge: Callable[..., None]) -> None:
-        answer = json.loads(listing(self._namespace, _preload_content=False).data)
-        version = answer["metadata"]["resourceVersion"]
-        for item in answer["items"]:
-            judge(item, gone=False)
-        self._began.wait(30)
+        version = None  # first come all that there are
         while not self._stopped:
-            for event in kubernetes.watch.Watch().stream(
-                listing, self._namespace, resource_version=version, timeout_seconds=1
-            ):
-                version = event["raw_object"]["metadata"]["resourceVersion"]
+            watch = kubernetes.watch.Watch()
+            for event in watch.stream(listing, self._namespace, resource_version=version, timeout_seconds=1):
                 judge(event["raw_object"], gone=event["type"] == "DELETED")
+            version = watch.resource_version
 
     def _judge_pod(self, pod: Object, *, gone: bool) -> None:
         name = pod["metadata"]["name"]

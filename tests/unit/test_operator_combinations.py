@@ -84,20 +84,28 @@ def test_rows_to_shard_have_bounds(word: str, *, is_refused: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "runner"),
+    ("fields", "fact", "value"),
     [
-        ({}, "V2"),
-        ({"engine__env": V1}, "V1"),
-        (CPU, ""),  # whether its build has a Triton decides
-        ({"engine__args": ["--enable-dbo"]}, "V1"),
-        ({"engine__args": ["--enable-dbo"], "engine__env": V2}, "V2"),
-        ({"engine__accelerator": {"resource": "amd.com/gpu"}}, ""),
+        ({}, "runner", "V2"),
+        ({"engine__env": V1}, "runner", "V1"),
+        (CPU, "runner", ""),  # whether its build has a Triton decides
+        ({"engine__args": ["--enable-dbo"]}, "runner", "V1"),
+        ({"engine__args": ["--enable-dbo"], "engine__env": V2}, "runner", "V2"),
+        ({"engine__accelerator": {"resource": "amd.com/gpu"}}, "runner", ""),
+        # The last word says whether a batch is overlapped.
+        ({"engine__args": ["--enable-dbo", "--no-enable-dbo"]}, "dbo", False),
+        ({"engine__args": ["--ubatch_size", "2"]}, "dbo", True),
+        ({"engine__args": ["--ubatch-size", "2", "--ubatch-size=0"]}, "dbo", False),
+        ({"engine__args": ["--ubatch-size=0", "--enable-dbo"]}, "dbo", True),
+        # On a CPU vLLM leaves out one of both options alone.
+        ({"engine__args": ["--enable-dbo"], **CPU}, "dbo", True),
+        ({"engine__args": ["--ubatch-size=2"], **CPU}, "dbo", False),
     ],
 )
-def test_the_model_runner_is_the_one_that_is_asked_for_or_that_vllm_takes(
-    fields: dict[str, Any], runner: str
+def test_model_runner_and_overlap_are_those_that_are_asked_for_or_that_vllm_takes(
+    fields: dict[str, Any], fact: str, value: object
 ) -> None:
-    assert facts_of(guided_model(**fields).spec).runner == runner
+    assert getattr(facts_of(guided_model(**fields).spec), fact) == value
 
 
 @pytest.mark.parametrize("value", ["", "2", "true", None])
@@ -106,24 +114,6 @@ def test_a_model_runner_that_the_table_cannot_read_is_refused(value: str | None)
     source = {"valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}} if value is None else {"value": value}
     gm = guided_model(engine__env=[{"name": "VLLM_USE_V2_MODEL_RUNNER", **source}])
     assert [each.field for each in check(gm)] == ["spec.engine.env[0]"]
-
-
-@pytest.mark.parametrize(
-    ("args", "fields", "overlaps"),
-    [
-        (["--enable-dbo", "--no-enable-dbo"], {}, False),
-        (["--ubatch_size", "2"], {}, True),
-        (["--ubatch-size", "2", "--ubatch-size=0"], {}, False),
-        (["--ubatch-size=0", "--enable-dbo"], {}, True),
-        # On a CPU vLLM leaves out one of both options alone.
-        (["--enable-dbo"], CPU, True),
-        (["--ubatch-size=2"], CPU, False),
-    ],
-)
-def test_the_last_word_says_whether_a_batch_is_overlapped(
-    args: list[str], fields: dict[str, Any], *, overlaps: bool
-) -> None:
-    assert facts_of(guided_model(engine__args=args, **fields).spec).dbo is overlaps
 
 
 DRAFT = {"method": "DraftModel", "numTokens": 3, "draftModel": {"uri": "hf://o/head"}}

@@ -15,7 +15,6 @@ from guided_operator.reconcile.conditions.chains import decide
 from guided_operator.reconcile.conditions.situation import Situation
 from guided_operator.reconcile.report import make_status, to_object
 from guided_operator.watch.sidecar_status import Page
-from support.kstatus import kstatus
 from support.observed import (
     applied,
     model,
@@ -259,6 +258,19 @@ def test_progressing_says_what_a_rollout_of_one_replica_means() -> None:
     assert price in message(restartToken="1")
     assert price not in message(restartToken="1", maxSurge=1, maxUnavailable=0)
     assert price not in decide(serving())["Progressing"].message, "a model's first pods replace none"
+
+
+def kstatus(item: dict[str, Any]) -> str:
+    """Return what Flux and Helm 4 make of it, by fluxcd/cli-utils' pkg/kstatus."""
+    status = item["status"]
+    conditions = {each["type"]: each["status"] for each in status["conditions"]}
+    if "deletionTimestamp" in item["metadata"]:
+        return "Terminating"
+    if status["observedGeneration"] != item["metadata"]["generation"] or conditions.get("Reconciling") == YES:
+        return "InProgress"
+    if conditions.get("Stalled") == YES:
+        return "Failed"
+    return "Current" if conditions.get("Ready", YES) == YES else "InProgress"
 
 
 @pytest.mark.parametrize(

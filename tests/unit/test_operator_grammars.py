@@ -97,10 +97,6 @@ class TestReport:
 
 
 class TestSources:
-    def put(self, api: MemoryApi, name: str, **data: str) -> None:
-        item = {"metadata": {"name": name, "namespace": "ns", "resourceVersion": "1"}, "data": data}
-        api.objects[kinds.CONFIG_MAP.path("ns", name)] = item
-
     @pytest.mark.parametrize(("uid", "is_told"), [(UID, True), ("another", False)])
     async def test_texts_that_pods_have_are_those_of_our_own_configmap(
         self, uid: str, *, is_told: bool
@@ -125,17 +121,15 @@ class TestSources:
         """Found by an attack: four models that name 64 ConfigMaps of 1 MB each took the operator 617 MiB."""
         api = MemoryApi()
         most = grammar_files.MAX_BYTES
+        data = {"a": (most // 2) * "<", "b": most * "<"}
         for number in range(8):
-            self.put(api, f"texts{number}", a=(most // 2) * "<", b=most * "<")
+            api.objects[kinds.CONFIG_MAP.path("ns", f"texts{number}")] = {"metadata": {}, "data": data}
         found = await grammar_sources.read(api, "ns", {f"texts{number}": {"a"} for number in range(9)})
         assert found.pop("texts8") is None, "it is not there"
         texts = [found[name]["a"] for name in sorted(found)]  # type: ignore[index]
         assert [text is not None for text in texts] == [True, True, *6 * [False]]
         assert all(data is not None and data.keys() == {"a"} for data in found.values())
-        grammars = [
-            {"name": f"g{number}", "kind": "Regex", "configMapKeyRef": {"name": f"texts{number}", "key": "a"}}
-            for number in range(8)
-        ]
-        _, faults = merge(parse(model(guidedDecoding={"grammars": grammars})), found, {})
+        grammars = [grammar(f"g{number}", config_map=f"texts{number}", key="a") for number in range(8)]
+        _, faults = files(named(*grammars), found)
         assert faults.keys() >= {f"g{number}" for number in range(2, 8)}
         assert "at most 1 MiB" in faults["g7"]

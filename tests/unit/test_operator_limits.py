@@ -255,12 +255,6 @@ def test_whatever_is_taken_for_a_collector_can_be_read(rest: str) -> None:
     assert parts.port is None or 0 < parts.port < 65536
 
 
-def test_what_is_not_permitted_gets_no_pods() -> None:
-    wanted = plan(seen(), SITE, Limits(images=("registry.example",)))
-    assert [problem.field for problem in wanted.problems] == ["spec.engine.image"]
-    assert wanted.children == ()
-
-
 @pytest.mark.parametrize(
     "spec",
     [

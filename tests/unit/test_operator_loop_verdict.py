@@ -12,7 +12,7 @@ from guided_operator.reconcile.observe import Observed
 from guided_operator.reconcile.report import make_status, report, to_object
 from guided_operator.watch.sidecar_status import Page
 from support.memory_api import MemoryApi
-from support.observed import applied, model, pod, revision_of, seen, serving, situation
+from support.observed import applied, model, pod, revision_of, seen, serving, situation, telling
 
 NOW = dt.datetime(2026, 11, 21, 12, tzinfo=dt.UTC)
 NEW = revision_of()
@@ -116,20 +116,20 @@ async def test_a_spent_restart_budget_is_told_in_one_event() -> None:
         assert about["metadata"]["uid"] == raw["metadata"]["uid"]
         warned.append((reason, message))
 
-    async def told(reason: str) -> list[tuple[str, str]]:
+    async def told(reason: str, **said: Any) -> list[tuple[str, str]]:
         nonlocal raw
-        said: dict[str, object] = {"ready": not reason, "reason": reason, "message": "why"}
-        if reason == "ServiceExhausted":
-            said = {"exhausted": "why"}
-        found = serving(pod("a", NEW, ready=said.get("ready", True)), raw=raw, **said)
+        found = telling(PodStatus(ready=not reason, reason=reason, message="why", **said), raw=raw)
         await report(api, warn, found.observed, make_status(found, NOW))
         raw = {**model(), "status": to_object(make_status(found, NOW))}
         return warned
 
+    async def spent() -> list[tuple[str, str]]:
+        return await told("", exhausted="why")
+
     assert not await told("")
-    [(reason, message)] = await told("ServiceExhausted")
+    [(reason, message)] = await spent()
     assert reason == "ServiceExhausted"
-    assert "pod a: why" in message
-    assert len(await told("ServiceExhausted")) == 1
+    assert "pod m-0: why" in message
+    assert len(await spent()) == 1
     assert len(await told("ProbeFailed")) == 1
-    assert len(await told("ServiceExhausted")) == 2
+    assert len(await spent()) == 2
