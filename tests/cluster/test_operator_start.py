@@ -2,7 +2,6 @@
 
 import json
 import time
-from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from support.audit import Audit
 from support.cluster import Cluster
 from support.kubelet import Kubelet
 from support.manifests import changed
-from support.operator_process import ACCOUNT, CRD, NAMESPACE, RBAC, install, running
+from support.operator_process import ACCOUNT, CRD, NAMESPACE, RBAC, Operator, install, running
 from support.resources import await_condition, conditions, items, model
 from support.waiting import eventually
 
@@ -42,30 +41,24 @@ ELSEWHERE = "scope-c"
 LIMITS = {"GUIDEDMODEL_ARGUMENTS_DENY": "--kv-*"}
 
 
-@pytest.fixture
-def _namespaces(api_server: Cluster) -> Iterator[None]:
-    """Three namespaces, and none of the rights that other tests' operators have."""
-    install(api_server)
-    api_server.kubectl("delete", "clusterrole,clusterrolebinding", ACCOUNT)
-    with ExitStack() as stack:
-        for name in (*HERE, ELSEWHERE):
-            stack.enter_context(api_server.namespace(name))
-        yield
-    api_server.apply(RBAC)
-
-
-@pytest.mark.usefixtures("_namespaces")
 def test_an_operator_serves_its_namespaces_within_its_limits(api_server: Cluster, tmp_path: Path) -> None:
     def refused() -> str:
         found = conditions(api_server, HERE[1])
         reasons = [found.get(kind, {}).get("reason") for kind in ("Compatible", "Ready")]
         return str(found["Compatible"]["message"]) if reasons == ["Invalid", "Incompatible"] else ""
 
+    install(api_server)
+    # Without the rights that other tests' operators have.
+    api_server.kubectl("delete", "clusterrole,clusterrolebinding", ACCOUNT)
     served = f"--set=operator.namespaces={{{','.join(HERE)}}}"
     api_server.apply(chart.template(NAMESPACE, served, "--show-only=templates/rbac.yaml"))
     audit = Audit(api_server)
     scope = {"GUIDEDMODEL_NAMESPACES": ",".join(HERE), **LIMITS}
-    with running(api_server, tmp_path, "scoped", **scope) as operator:
+    with ExitStack() as stack:
+        stack.callback(api_server.apply, RBAC)
+        for name in (*HERE, ELSEWHERE):
+            stack.enter_context(api_server.namespace(name))
+        operator = stack.enter_context(running(api_server, tmp_path, "scoped", **scope))
         for namespace in (HERE[0], ELSEWHERE):
             api_server.apply(model(namespace))
         api_server.apply(changed(model(HERE[1]), engine__args=["--kv-a=1"]))
@@ -99,34 +92,27 @@ VARIETY: tuple[Object, ...] = (
 
 
 def test_idle_no_write_at_rest_nor_on_restart(api_server: Cluster, namespace: str, tmp_path: Path) -> None:
+    def looked_at(operator: Operator) -> bool:
+        return operator.figure("guidedmodel_operator_resources", condition="Ready") == len(models)
+
     install(api_server)
     models = [model(namespace, f"m{number}", **spec) for number, spec in enumerate(VARIETY)]
     begun = Audit(api_server)
     with running(api_server, tmp_path, "first", GUIDEDMODEL_NAMESPACES=namespace) as first:
         listed = {"apiVersion": "v1", "kind": "List", "items": models}
         api_server.kubectl("create", "-f", "-", stdin=json.dumps(listed), timeout_s=300)
-
-        def looked_at() -> bool:
-            return first.figure("guidedmodel_operator_resources", condition="Ready") == len(models)
-
-        eventually(looked_at, timeout_s=60, what="all have been looked at")
+        eventually(lambda: looked_at(first), timeout_s=60, what="all have been looked at")
         # Controllers and the scheduler take their time to say what they have to say of the children.
         resting = eventually(lambda: rested(api_server), timeout_s=60, what="it comes to rest")
         assert len([entry for entry in begun.writes() if entry.code == 201]) > 6 * len(models)
         renewals = [entry for entry in resting.entries() if entry.resource == "leases"]
         assert 1 <= len(renewals) <= REST_S
-        passes = first.figure("guidedmodel_operator_reconcile_seconds_count")
     restart = Audit(api_server)
     with running(api_server, tmp_path, "second", GUIDEDMODEL_NAMESPACES=namespace) as second:
-
-        def looked_at_anew() -> bool:
-            return second.figure("guidedmodel_operator_resources", condition="Ready") == len(models)
-
-        eventually(looked_at_anew, timeout_s=60, what="all have been looked at anew")
+        eventually(lambda: looked_at(second), timeout_s=60, what="all have been looked at anew")
         assert second.figure("guidedmodel_operator_reconcile_seconds_count") >= len(models)
         assert second.figure("guidedmodel_operator_unsettled_applies_total") == 0
     assert restart.writes() == []
-    assert passes >= len(models)
 
 
 def rested(cluster: Cluster) -> Audit | None:

@@ -32,11 +32,11 @@ RELEASE = "guidedmodel"
 def previous(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the folder of the release before."""
     folder = tmp_path_factory.mktemp("previous")
-    archive = ["git", "archive", PREVIOUS, "charts", "operator", "engine"]
-    found = subprocess.run(archive, cwd=chart.ROOT, capture_output=True, check=False, timeout=60)
-    if found.returncode:
+    archive = f"git archive {PREVIOUS} charts operator engine | tar -x -C {folder}"
+    if subprocess.run(
+        ["bash", "-o", "pipefail", "-c", archive], cwd=chart.ROOT, check=False, timeout=60
+    ).returncode:
         pytest.skip(f"this checkout lacks the release before: git fetch origin {PREVIOUS}")
-    subprocess.run(["tar", "-x", "-C", folder], input=found.stdout, check=True, timeout=60)
     return folder
 
 

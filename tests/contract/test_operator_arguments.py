@@ -78,10 +78,7 @@ JSON_TEXTS = st.builds(
     st.booleans(),
 )
 NAMED_PARTS = st.builds(
-    "--{}.{}{}".format,
-    st.sampled_from(WITH_REPOSITORIES),
-    st.sampled_from(["a", "a.b", "c+"]),
-    st.just(""),
+    "--{}.{}".format, st.sampled_from(WITH_REPOSITORIES), st.sampled_from(["a", "a.b", "c+"])
 )
 NAMING = st.one_of(
     st.tuples(st.sampled_from([f"--{name}" for name in (*REPOSITORIES, "hf_overrides")]), EVIL | JSON_TEXTS),

@@ -162,6 +162,8 @@ def test_arguments_that_name_a_repository_are_under_the_limits(way: int) -> None
 
 
 MINE, MODELS = ({"persistentVolumeClaim": {"claimName": name}} for name in ("mine", "models"))
+HUB = "spec.storage.hub.persistentVolumeClaim.claimName"
+CACHE = "spec.storage.cache.persistentVolumeClaim"
 CA = {"name": "ca", "configMap": {"name": "ca"}}
 
 
@@ -188,22 +190,10 @@ def with_variable(name: str) -> Object:
             {"spec.speculative.draftModel.uri": "", "spec.lora.adapters[1].uri": ""},
         ),
         # A claim with downloads is where models come from, and one with compiled code is code.
-        (
-            LIMITS,
-            {"storage": {"hub": MINE}},
-            {
-                "spec.storage.hub.persistentVolumeClaim.claimName": (
-                    "each pod downloads to its node's storage"
-                )
-            },
-        ),
+        (LIMITS, {"storage": {"hub": MINE}}, {HUB: "each pod downloads to its node's storage"}),
         (LIMITS, {"storage": {"hub": MODELS}}, {}),
         (NO_LIMITS, {"storage": {"hub": MINE}}, {}),
-        (
-            LIMITS,
-            {"storage": {"cache": MODELS}},
-            {"spec.storage.cache.persistentVolumeClaim": "runs the contents of this claim as code"},
-        ),
+        (LIMITS, {"storage": {"cache": MODELS}}, {CACHE: "runs the contents of this claim as code"}),
         (Limits(models=LIMITS.models), {"storage": {"cache": MODELS}}, {}),
         # Proxies and authorities are the platform's to allow, where something of the hub is limited.
         *(

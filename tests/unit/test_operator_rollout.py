@@ -6,16 +6,19 @@ from typing import Any
 
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from guided_operator.api import GuidedModel, parse
 from guided_operator.api.rollout import Rollout, surge, unavailable
+from guided_operator.builders.configuration import config_file
+from guided_operator.builders.pod import pod_template
 from guided_operator.builders.revision_key import kept_spec, pod_key, with_kept_spec
 from guided_operator.builders.workload import workload
 from guided_operator.policy.installation_limits import Limits
 from guided_operator.reconcile.observe import Observed
 from guided_operator.reconcile.plan import Plan, plan
-from support.drawn import MODELS
-from support.manifests import guided_model
+from support.drawn import FIELDS, MODELS
+from support.manifests import changed, children_of, guided_model, minimal
 from support.observed import SITE, applied, model, pod, revision_of, seen
 
 Object = dict[str, Any]
@@ -197,3 +200,40 @@ def test_pods_beyond_and_away_are_counted_as_the_deployment_does(
 ) -> None:
     asked = Rollout(**rollout)
     assert (surge(asked, replicas), unavailable(asked, replicas)) == (beyond, away)
+
+
+@given(FIELDS, st.integers(0, 100))
+def test_what_stays_the_same_restarts_no_pod(fields: dict[str, Any], replicas: int) -> None:
+    """The same input, defaults that the API server writes out, another number of replicas."""
+    first, gm = (parse(changed(minimal(), **fields)) for _ in range(2))
+    assert json.dumps(children_of(first, SITE)) == json.dumps(children_of(gm, SITE))
+
+    # As the API server stores it: every default written out.
+    served = gm.model_dump(by_alias=True, exclude_none=True, exclude={"status"})
+    stored = parse(json.loads(json.dumps(served)))
+    assert children_of(stored, SITE) == children_of(gm, SITE)
+    assert pod_key(stored) == pod_key(gm)
+
+    scaled = parse(changed(served, replicas=replicas))
+    assert pod_key(scaled) == pod_key(gm)
+    assert pod_template(scaled, SITE) == pod_template(gm, SITE)
+
+
+@given(MODELS, MODELS)
+def test_pods_that_differ_have_different_keys(one: GuidedModel, other: GuidedModel) -> None:
+    templates = [pod_template(gm, SITE)["spec"] for gm in (one, other)]
+    configurations = [config_file(gm, SITE) for gm in (one, other)]
+    if templates[0] != templates[1] or configurations[0] != configurations[1]:
+        assert pod_key(one) != pod_key(other)
+
+
+@given(MODELS)
+def test_no_pod_has_a_token_a_writable_root_or_a_variable_twice(gm: GuidedModel) -> None:
+    """Volumes, quantities and the restricted standard are judged by tests/cluster/test_drawn.py."""
+    spec = pod_template(gm, SITE)["spec"]
+    assert spec["automountServiceAccountToken"] is False
+    assert spec["enableServiceLinks"] is False, "Services of a namespace set no variables"
+    for container in (*spec["initContainers"], *spec["containers"]):
+        assert container["securityContext"]["readOnlyRootFilesystem"] is True
+        names = [variable["name"] for variable in container.get("env", [])]
+        assert len(names) == len(set(names))

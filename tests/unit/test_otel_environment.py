@@ -16,26 +16,20 @@ OTLP = "OTEL_EXPORTER_OTLP"
 Load = Callable[[TelemetryConfig, dict[str, str]], settings.Settings]
 
 
+HERE = {f"{OTLP}_ENDPOINT": ENDPOINT}
+GRPC = {f"{OTLP}_PROTOCOL": "grpc"}
+
+
 @pytest.mark.parametrize(
     ("env", "expected"),
     [
         ({}, {}),
-        ({f"{OTLP}_ENDPOINT": ENDPOINT}, {"endpoint": ENDPOINT}),
+        (HERE, {"endpoint": ENDPOINT}),
         ({f"{OTLP}_ENDPOINT": "http://x", f"{OTLP}_TRACES_ENDPOINT": ENDPOINT}, {"endpoint": ENDPOINT}),
-        (
-            {f"{OTLP}_ENDPOINT": ENDPOINT, f"{OTLP}_PROTOCOL": "grpc"},
-            {"endpoint": ENDPOINT, "protocol": "GRPC"},
-        ),
-        (
-            {
-                f"{OTLP}_ENDPOINT": ENDPOINT,
-                f"{OTLP}_PROTOCOL": "grpc",
-                f"{OTLP}_TRACES_PROTOCOL": "http/protobuf",
-            },
-            {"endpoint": ENDPOINT},
-        ),
-        ({f"{OTLP}_ENDPOINT": ENDPOINT, "OTEL_TRACES_EXPORTER": "none"}, {}),
-        ({f"{OTLP}_ENDPOINT": ENDPOINT, "OTEL_SDK_DISABLED": "True"}, {}),
+        (HERE | GRPC, {"endpoint": ENDPOINT, "protocol": "GRPC"}),
+        (HERE | GRPC | {f"{OTLP}_TRACES_PROTOCOL": "http/protobuf"}, {"endpoint": ENDPOINT}),
+        (HERE | {"OTEL_TRACES_EXPORTER": "none"}, {}),
+        (HERE | {"OTEL_SDK_DISABLED": "True"}, {}),
     ],
 )
 def test_the_environment_names_the_exporter_where_the_resource_has_none(
