@@ -17,7 +17,6 @@ from guided_operator.cli.rules import broken_rules
 from guided_operator.kube.diff import differences
 from support.cluster import Cluster, KubectlError
 from support.manifests import changed, minimal
-from support.operator_process import install_crd
 
 pytestmark = pytest.mark.cluster
 
@@ -159,12 +158,6 @@ NAMES = {
     "2tiny": False,
     "ti.ny": False,
 }
-
-
-@pytest.fixture(scope="module")
-def server(api_server: Cluster) -> Iterator[Cluster]:
-    install_crd(api_server)
-    return api_server
 
 
 @pytest.fixture(scope="module")

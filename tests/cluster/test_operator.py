@@ -2,7 +2,6 @@
 
 import signal
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -15,7 +14,6 @@ from support.resources import CHILDREN, await_condition, conditions, deployment,
 from support.waiting import eventually
 
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("operator", "kubelet")]
-Object = dict[str, Any]
 HPA = Path(__file__).parents[2] / "manifests/samples/scaling/hpa.yaml"
 METRICS = {"metrics": {"labels": {"release": "prometheus"}}}
 ALL = {

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
@@ -14,7 +13,6 @@ from support.resources import await_condition, conditions, model
 from support.waiting import eventually
 
 pytestmark = pytest.mark.cluster
-Object = dict[str, Any]
 
 
 @pytest.fixture(scope="module")

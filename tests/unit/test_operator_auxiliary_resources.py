@@ -1,7 +1,6 @@
 """What stands beside the pods may be refused: it is told, tried again, and holds up nothing else."""
 
 import dataclasses
-import datetime as dt
 from typing import Any
 
 import pytest
@@ -21,7 +20,6 @@ from support.memory_api import MemoryApi
 from support.observed import model, planned, pod, revision_of, seen, serving
 
 Object = dict[str, Any]
-NOW = dt.datetime(2026, 11, 25, 12, tzinfo=dt.UTC)
 METRICS = {"metrics": {"labels": {"release": "p"}}}
 AUXILIARIES = {
     kinds.DISRUPTION_BUDGET: model(),

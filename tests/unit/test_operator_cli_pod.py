@@ -168,14 +168,29 @@ def test_nothing_outlives_a_killed_parent(mark: str, tmp_path: Path) -> None:
     eventually(lambda: not folder.exists())
 
 
-def test_shared_memory_goes_with_the_processes_that_mapped_it(tmp_path: Path) -> None:
+def rests(process: psutil.Process) -> bool:
+    """Whether a process reads nothing for a moment: the guard has looked at what is mapped."""
+    before = process.io_counters().read_chars
+    time.sleep(0.3)
+    return bool(process.io_counters().read_chars == before)
+
+
+@pytest.mark.parametrize("ending", ["term", "killed by others"])
+def test_shared_memory_goes_with_the_processes_that_mapped_it(ending: str, tmp_path: Path) -> None:
     own, others = (Path(f"/dev/shm/gm-test-{uuid.uuid4().hex}") for _ in range(2))
     others.write_bytes(bytes(4096))
     try:
         process = guarded([sys.executable, "-c", SHARES, str(own), str(others)], tmp_path / "log")
         eventually(lambda: (tmp_path / "log").read_text() == "1\n")
         assert own.exists()
-        process.terminate()
+        if ending == "term":
+            process.terminate()
+        else:
+            guard = psutil.Process(process.pid)
+            begun = guard.io_counters().read_chars
+            eventually(lambda: guard.io_counters().read_chars > begun)
+            eventually(lambda: rests(guard))
+            guard.children()[0].kill()
         assert process.wait(10)
         assert not own.exists()
         assert others.exists(), "it was there before: not ours to remove"

@@ -1,9 +1,12 @@
 """OpenTelemetry's variables: what they say where the resource says nothing, and how spans are sent."""
 
-from collections.abc import Callable
+import os
+from pathlib import Path
+from unittest import mock
 
 import pytest
 
+from guided_contract import config, names
 from guided_contract.config import PodConfig, TelemetryConfig
 from guided_engine.cpus import Cpus
 from guided_engine.launcher import command
@@ -13,9 +16,6 @@ from guided_sidecar.telemetry.pipeline import Telemetry
 
 ENDPOINT = "http://collector:4318"
 OTLP = "OTEL_EXPORTER_OTLP"
-Load = Callable[[TelemetryConfig, dict[str, str]], settings.Settings]
-
-
 HERE = {f"{OTLP}_ENDPOINT": ENDPOINT}
 GRPC = {f"{OTLP}_PROTOCOL": "grpc"}
 
@@ -45,8 +45,14 @@ def test_the_resources_fields_win(name: str) -> None:
     assert said.within(env) == said
 
 
-async def test_a_disabled_sdk_sends_nothing_and_prometheus_still_reads() -> None:
-    pod = _pod(TelemetryConfig(endpoint=ENDPOINT).within({"OTEL_SDK_DISABLED": "true"}))
+async def test_a_disabled_sdk_sends_nothing_and_prometheus_still_reads(tmp_path: Path) -> None:
+    file = tmp_path / "config.json"
+    file.write_bytes(config.encode(_pod()))
+    with mock.patch.dict(os.environ, HERE | {names.ENV_CONFIG: str(file)}):
+        assert settings.load().pod.telemetry.endpoint == ENDPOINT
+    with mock.patch.dict(os.environ, HERE | {names.ENV_CONFIG: str(file), "OTEL_SDK_DISABLED": "true"}):
+        pod = settings.load().pod
+        assert "OTEL_SDK_DISABLED" not in os.environ, "the SDK would make no spans"
     telemetry = Telemetry(pod, lambda _digests: None)
     telemetry.tracer.start_span("grammar.load", spans.remote(None)).end()
     page = telemetry.metrics.render().decode()
