@@ -51,13 +51,13 @@ def test_an_operator_serves_its_namespaces_within_its_limits(api_server: Cluster
     # Without the rights that other tests' operators have.
     api_server.kubectl("delete", "clusterrole,clusterrolebinding", ACCOUNT)
     served = f"--set=operator.namespaces={{{','.join(HERE)}}}"
-    api_server.apply(chart.template(NAMESPACE, served, "--show-only=templates/rbac.yaml"))
-    audit = Audit(api_server)
     scope = {"GUIDEDMODEL_NAMESPACES": ",".join(HERE), **LIMITS}
     with ExitStack() as stack:
         stack.callback(api_server.apply, RBAC)
         for name in (*HERE, ELSEWHERE):
             stack.enter_context(api_server.namespace(name))
+        api_server.apply(chart.template(NAMESPACE, served, "--show-only=templates/rbac.yaml"))
+        audit = Audit(api_server)
         operator = stack.enter_context(running(api_server, tmp_path, "scoped", **scope))
         for namespace in (HERE[0], ELSEWHERE):
             api_server.apply(model(namespace))
