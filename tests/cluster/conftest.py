@@ -1,4 +1,4 @@
-"""One operator for a module's tests on the real API server, and a namespace and a played kubelet for each."""
+"""An operator for a module's tests on the real API server, and a namespace and a played kubelet for each."""
 
 import re
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ import pytest
 
 from support.cluster import Cluster
 from support.kubelet import Kubelet
-from support.operator_process import Operator, install, running
+from support.operator_process import Operator, install, install_crd, running
 from support.resources import items
 from support.waiting import eventually
 
@@ -18,6 +18,13 @@ def operator(api_server: Cluster, tmp_path_factory: pytest.TempPathFactory) -> I
     with running(api_server, tmp_path_factory.mktemp("operator"), "one") as replica:
         eventually(replica.leads, what="the only replica leads")
         yield replica
+
+
+@pytest.fixture(scope="module")
+def server(api_server: Cluster) -> Cluster:
+    """Return it with the CRD, and no operator."""
+    install_crd(api_server)
+    return api_server
 
 
 @pytest.fixture

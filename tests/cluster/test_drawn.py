@@ -2,7 +2,6 @@
 
 import functools
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,6 @@ from guided_operator.kube.diff import differences
 from support.cluster import Cluster, KubectlError
 from support.drawn import FIELDS
 from support.manifests import changed, children_of, minimal
-from support.operator_process import install_crd
 
 pytestmark = pytest.mark.cluster
 
@@ -50,12 +48,6 @@ def drawn() -> list[dict[str, Any]]:
     if golang.kubernetes_version() == golang.OLDEST_KUBERNETES:
         return [each for each in found if "laims" not in json.dumps(each)]  # ResourceClaims are from 1.34 on
     return found
-
-
-@pytest.fixture(scope="module")
-def server(api_server: Cluster) -> Iterator[Cluster]:
-    install_crd(api_server)
-    return api_server
 
 
 def tried(server: Cluster, items: list[dict[str, Any]]) -> list[dict[str, Any]]:

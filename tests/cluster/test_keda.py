@@ -3,10 +3,10 @@
 KEDA=real (make test-keda) alone: building it takes minutes.
 """
 
+import functools
 import json
 import os
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
 
@@ -32,45 +32,20 @@ A_PODS_SHARE = 5
 class Queue:
     """What KEDA is told to look at: a page that says how many requests wait."""
 
-    def __init__(self) -> None:
-        self.waiting = 0
-        queue = self
-
-        class Page(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                body = json.dumps({"waiting": queue.waiting}).encode()
-                self.send_response(200)
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, *_: object) -> None:
-                pass
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Page)
+    def __init__(self, folder: Path) -> None:
+        self._page = folder / "queue.json"
+        page = functools.partial(SimpleHTTPRequestHandler, directory=folder)
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), page)
         Thread(target=self._server.serve_forever, daemon=True).start()
+        self.url = f"http://127.0.0.1:{self._server.server_port}/queue.json"
+        self.wait(0)
 
-    @property
-    def url(self) -> str:
-        """Where the page is."""
-        return f"http://127.0.0.1:{self._server.server_port}/"
-
-    def close(self) -> None:
-        """Stop to answer."""
-        self._server.shutdown()
-        self._server.server_close()
+    def wait(self, requests: int) -> None:
+        """Have so many requests wait."""
+        self._page.write_text(json.dumps({"waiting": requests}))
 
 
-@pytest.fixture
-def queue() -> Iterator[Queue]:
-    made = Queue()
-    yield made
-    made.close()
-
-
-def test_scale_by_keda_to_none_and_back(
-    api_server: Cluster, namespace: str, queue: Queue, tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def test_scale_by_keda_to_none_and_back(api_server: Cluster, namespace: str, tmp_path: Path) -> None:
     def replicas() -> int:
         found: int = api_server.get("gm", "m", "-n", namespace)["spec"]["replicas"]
         return found
@@ -81,6 +56,7 @@ def test_scale_by_keda_to_none_and_back(
     def scaled(count: int) -> None:
         eventually(lambda: replicas() == count, timeout_s=90, what=f"KEDA scales to {count}")
 
+    queue = Queue(tmp_path)
     sample = yaml.safe_load(SAMPLE.read_text())
     sample["metadata"]["namespace"] = namespace
     sample["spec"]["scaleTargetRef"]["name"] = "m"
@@ -91,22 +67,22 @@ def test_scale_by_keda_to_none_and_back(
         "cooldownPeriod": 3,
         "triggers": [{"type": "metrics-api", "metadata": asked}],
     }
-    with keda.running(api_server, tmp_path_factory.mktemp("keda")):
+    with keda.running(api_server, tmp_path / "keda"):
         api_server.apply(model(namespace, replicas=2))
         await_condition(api_server, namespace, "Ready", "True")
         pods = uids()
-        queue.waiting = A_PODS_SHARE + 2
+        queue.wait(A_PODS_SHARE + 2)
         audit = Audit(api_server)
         api_server.apply(sample)
         scaled(2)
         eventually(lambda: api_server.get("hpa", "-n", namespace)["items"], what="KEDA has taken over")
         assert await_condition(api_server, namespace, "Ready", "True")["message"] == "2 of 2 pods are ready"
         assert pods == uids(), "none goes while KEDA takes over"
-        queue.waiting = 0
+        queue.wait(0)
         scaled(0)
         await_condition(api_server, namespace, "Ready", "False", "ScaledToZero")
         eventually(lambda: not items(api_server, namespace, "pods"), timeout_s=60, what="no pod is left")
-        queue.waiting = MAX * A_PODS_SHARE
+        queue.wait(MAX * A_PODS_SHARE)
         scaled(MAX)
         await_condition(api_server, namespace, "Ready", "True")
         scaled_object = api_server.get("scaledobject", "tiny", "-n", namespace)

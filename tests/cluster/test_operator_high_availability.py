@@ -24,19 +24,6 @@ TAKEOVER_S = 30.0  # the Lease's duration, a look of the standby's, and its star
 MODELS = 8
 
 
-@pytest.fixture
-def audit(api_server: Cluster) -> Audit:
-    return Audit(api_server)
-
-
-def busy(cluster: Cluster, namespace: str, audit: Audit, leader: Operator) -> None:
-    """Give the leader more and more to do, and return while it is at it."""
-    models = [model(namespace, f"m{number}") for number in range(MODELS)]
-    listed = json.dumps({"apiVersion": "v1", "kind": "List", "items": models})
-    threading.Thread(target=cluster.apply, args=[listed], daemon=True).start()
-    eventually(lambda: written_by(audit, leader), what="the leader has begun")
-
-
 def deployments(cluster: Cluster, namespace: str) -> list[str]:
     return [each["metadata"]["name"] for each in items(cluster, namespace, "deployments")]
 
@@ -55,26 +42,18 @@ def act_soon(cluster: Cluster, namespace: str, audit: Audit, standbys: list[Oper
 
 def check_no_write_after(audit: Audit, old: Operator, new: Operator) -> None:
     """The old leader changed nothing once the new one had the Lease: what was on its way was refused."""
-    entries = audit.entries()
-    taken = min(
-        entry.went
-        for entry in entries
-        if entry.credential == new.credential and entry.resource == "leases" and entry.is_write
-        and entry.code < 300
-    )  # fmt: skip
-    late = [
-        str(entry)
-        for entry in entries
-        if entry.credential == old.credential and entry.is_write and entry.went > taken and entry.code < 300
-    ]  # fmt: skip
-    assert not late
+    writes = [entry for entry in audit.entries() if entry.is_write and entry.code < 300]
+    leases = (each for each in writes if (each.credential, each.resource) == (new.credential, "leases"))
+    taken = min(each.went for each in leases)
+    assert not [str(each) for each in writes if each.credential == old.credential and each.went > taken]
 
 
 def test_another_replica_takes_over_soon_and_the_old_leader_writes_no_more(
-    api_server: Cluster, namespace: str, audit: Audit, tmp_path: Path
+    api_server: Cluster, namespace: str, tmp_path: Path
 ) -> None:
     """From one that is frozen once its Lease is out, from one that is asked to end at once."""
     install(api_server)
+    audit = Audit(api_server)
     with ExitStack() as stack:
         replicas = [
             stack.enter_context(running(api_server, tmp_path, name, waits=False))
@@ -86,7 +65,10 @@ def test_another_replica_takes_over_soon_and_the_old_leader_writes_no_more(
 
         eventually(lambda: all(each.is_ready() for each in replicas), timeout_s=60, what="all are ready")
         [frozen] = eventually(leading, what="one leads")
-        busy(api_server, namespace, audit, frozen)
+        models = [model(namespace, f"m{number}") for number in range(MODELS)]
+        listed = json.dumps({"apiVersion": "v1", "kind": "List", "items": models})
+        threading.Thread(target=api_server.apply, args=[listed], daemon=True).start()
+        eventually(lambda: written_by(audit, frozen), what="the leader has begun")
         replicas.remove(frozen)
         frozen.send(signal.SIGSTOP)
         act_soon(api_server, namespace, audit, replicas, time.time())

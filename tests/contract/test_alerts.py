@@ -57,31 +57,19 @@ def _no_pods(world: World) -> None:
     world.pods.clear()
 
 
-def _one_pod_is_refused(world: World) -> None:
-    del world.pods["m-1"]
-
-
-def _no_operator(world: World) -> None:
-    world.operators.clear()
-
-
 def _operator(**state: Any) -> Callable[[World], None]:
-    def happens(world: World) -> None:
-        for name, value in state.items():
-            setattr(world.operator, name, value)
-
-    return happens
+    return lambda world: vars(world.operator).update(state)
 
 
 DEAD = {"ready": False, "serves": False, "engine": CRASHED}
 A_RANK_IS_LOST = _pods(1, hellos=hellos(1), ready=False)
 UNANSWERED = [*SERVED, *[request(503, "grammar_service_exhausted")] * 3]
 # What happens -> which alerts fire within 25 minutes: all of them, and no others.
-OUTAGES: dict[str, tuple[Callable[[World], None], set[str]]] = {
+OUTAGES: dict[str, tuple[Callable[[World], object], set[str]]] = {
     "no pods can be made": (_no_pods, {"GuidedModelHasNoReadyPod"}),
     "all pods crash": (_pods(0, 1, **DEAD), {"GuidedModelHasNoReadyPod"}),
     "no image": (_pods(0, 1, **DEAD | {"engine": PULLING}), {"GuidedModelHasNoReadyPod"}),
-    "one of two cannot be made": (_one_pod_is_refused, {"GuidedModelReplicasMissing"}),
+    "one of two cannot be made": (lambda world: world.pods.pop("m-1"), {"GuidedModelReplicasMissing"}),
     "a rank is lost": (A_RANK_IS_LOST, {"GuidedModelReplicasMissing", "GuidedModelRanksMissing"}),
     "the probe fails": (
         _pods(1, probe="Failed", ready=False),
@@ -110,7 +98,7 @@ OUTAGES: dict[str, tuple[Callable[[World], None], set[str]]] = {
         {"GuidedModelMasksLate"},
     ),
     "traces lost": (_pods(0, lost=1), {"GuidedModelTelemetryLost"}),
-    "no operator": (_no_operator, {"GuidedModelOperatorHasNoLeader"}),
+    "no operator": (lambda world: world.operators.clear(), {"GuidedModelOperatorHasNoLeader"}),
     "passes fail": (_operator(failures={"NameConflict": 1}), {"GuidedModelOperatorPassesFail"}),
     "a bug": (_operator(failures={"Bug": 1}), {"GuidedModelOperatorHasABug"}),
     "queue": (_operator(depth=40), {"GuidedModelOperatorQueueGrows"}),
@@ -147,15 +135,13 @@ def test_an_alert_says_whose_pods_are_missing_and_what_to_do() -> None:
 # --- starts ---
 
 
-def _starting() -> Pod:
-    """Return a pod whose sidecar was asked for grammars before it had a worker."""
-    return Pod(**STARTING_POD, workers=WorkersState(busy=1, forks=1, queued=3))
+_QUEUED = WorkersState(busy=1, forks=1, queued=3)  # grammars that were asked for before there was a worker
 
 
 def test_a_start_within_its_time_raises_nothing() -> None:
     """Also beside an operator that starts with it, and has all models to look at."""
     world = World()
-    world.pods = {"m-0": _starting()}
+    world.pods = {"m-0": Pod(**STARTING_POD, workers=_QUEUED)}
     world.operator.depth = 40
     world.run(4)
     world.operator.depth = 0

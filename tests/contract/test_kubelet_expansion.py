@@ -13,8 +13,6 @@ from guided_contract import names
 from guided_operator.builders.pod import pod_template
 from guided_operator.builders.pod_paths import Site
 from guided_operator.cli.local.pod import containers
-from guided_operator.policy.installation_limits import Limits
-from guided_operator.policy.spec_checks import check
 from support.manifests import guided_model
 
 SITE = Site("guidedmodel:1")
@@ -46,23 +44,6 @@ def started(template: Any) -> dict[str, tuple[list[str], dict[str, str]]]:
     )
     answers = zip(found, json.loads(done.stdout), strict=True)
     return {each["name"]: (answer["words"], answer["env"]) for each, answer in answers}
-
-
-def own(environment: dict[str, str]) -> dict[str, str]:
-    return {name: value for name, value in environment.items() if name.startswith("APP_")}
-
-
-def test_a_variable_is_no_way_around_what_is_refused() -> None:
-    hidden = {"APP_A": "--trust-remote-code", "APP_B": "--model=evil/repo", "APP_C": "$(APP_A)"}
-    words = ["--ignore-patterns", "x", "$(APP_A)", "$(APP_B)", "$$(APP_C)"]
-    gm = guided_model(
-        engine__args=words,
-        engine__env=[{"name": name, "value": value} for name, value in hidden.items()],
-    )
-    assert check(gm) == Limits(remote_code="Refuse").check(gm) == []
-    arguments, environment = started(pod_template(gm, SITE))[names.ENGINE_CONTAINER]
-    assert arguments[-len(words) :] == words
-    assert own(environment) == hidden
 
 
 @settings(max_examples=50)

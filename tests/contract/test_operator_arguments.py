@@ -29,46 +29,41 @@ SAMPLES = sorted(Path(__file__).parents[2].joinpath("manifests", "samples").glob
 SITE = Site("guidedmodel:1")
 
 
-@pytest.fixture(scope="module")
-def parser() -> Any:
-    return _parser()
-
-
 @functools.cache
-def _parser() -> Any:
+def parser() -> Any:
     from vllm.entrypoints.launchers.cli_args import make_arg_parser
     from vllm.utils.argparse_utils import FlexibleArgumentParser
 
     return make_arg_parser(FlexibleArgumentParser())
 
 
-def parsed(parser: Any, gm: Any) -> Any:
-    return parser.parse_args(pod_template(gm, SITE)["spec"]["containers"][0]["args"])
+def parsed(gm: GuidedModel) -> Any:
+    return parser().parse_args(pod_template(gm, SITE)["spec"]["containers"][0]["args"])
 
 
-def actions(parser: Any) -> dict[str, Any]:
+def actions() -> dict[str, Any]:
     """Return vLLM's options by their long names, without the forms that deny them."""
     return {
         form: action
-        for action in parser._actions
+        for action in parser()._actions
         for form in action.option_strings
         if form.startswith("--") and not form.startswith("--no-")
     }
 
 
-def test_reserved_options_are_vllms_and_nothing_else_is_refused(parser: Any) -> None:
+def test_reserved_options_are_vllms_and_nothing_else_is_refused() -> None:
     """Also not by being the beginning of one: then the name is to be added to EXCEPTED."""
-    found = actions(parser)
+    found = actions()
     assert {f"--{name}" for name in (*REFUSED, *REPOSITORIES, *WITH_REPOSITORIES)} <= found.keys()
     refused = {name for name in found if refusal(name)}
     assert refused == {f"--{name}" for name in REFUSED}
 
 
-def test_parts_that_are_excepted_are_vllms(parser: Any) -> None:
+def test_parts_that_are_excepted_are_vllms() -> None:
     for part, value in {"compile_sizes": "[1]", "cudagraph_mode": "NONE", "mode": "3"}.items():
         word = f"--compilation-config.{part}={value}"
         assert refusal(word) == ""
-        assert getattr(parser.parse_args([word]).compilation_config, part) is not None
+        assert getattr(parser().parse_args([word]).compilation_config, part) is not None
 
 
 EVIL = st.sampled_from(["evil/repo", "evil/repo--code.Model", "/mnt/evil"])
@@ -83,10 +78,7 @@ JSON_TEXTS = st.builds(
     st.booleans(),
 )
 NAMED_PARTS = st.builds(
-    "--{}.{}{}".format,
-    st.sampled_from(WITH_REPOSITORIES),
-    st.sampled_from(["a", "a.b", "c+"]),
-    st.just(""),
+    "--{}.{}".format, st.sampled_from(WITH_REPOSITORIES), st.sampled_from(["a", "a.b", "c+"])
 )
 NAMING = st.one_of(
     st.tuples(st.sampled_from([f"--{name}" for name in (*REPOSITORIES, "hf_overrides")]), EVIL | JSON_TEXTS),
@@ -110,7 +102,7 @@ def test_whatever_repository_vllm_reads_in_arguments_is_seen(
 ) -> None:
     words = [word for pair, joined in drawn for word in (["=".join(pair)] if joined else [*pair])]
     try:
-        read = vars(_parser().parse_args(words))
+        read = vars(parser().parse_args(words))
     except (SystemExit, TypeError, AttributeError):  # vLLM does not start with it
         return
     fields = [name.replace("-", "_") for name in (*REPOSITORIES, *WITH_REPOSITORIES)]
@@ -125,7 +117,7 @@ def test_whatever_repository_vllm_reads_in_arguments_is_seen(
     assert missed == set()
 
 
-WORDS = st.deferred(lambda: st.sampled_from(sorted(actions(_parser()))))
+WORDS = st.deferred(lambda: st.sampled_from(sorted(actions())))
 NASTY = st.text(st.characters(codec="utf-8"), max_size=8) | st.sampled_from(
     [*("\n", "\n--model=x", "=x", ".x=y", "--", "-", "_", " ", "\t--config=/x", "\x00", "=--model", "-tp=2")]
 )
@@ -162,28 +154,28 @@ def test_nothing_owned_is_overridden_by_words_that_are_taken(words: list[str]) -
     if check(gm):
         return
     try:
-        seen = vars(_parser().parse_args(started(gm)))
+        seen = vars(parser().parse_args(started(gm)))
     except SystemExit:  # a word or a value that vLLM does not understand: it does not start
         return
-    plain = vars(_parser().parse_args(started(guided_model(parallelism__tensor=2))))
-    owned = {action.dest for name, action in actions(_parser()).items() if refusal(name)} | {"model_tag"}
+    plain = vars(parser().parse_args(started(guided_model(parallelism__tensor=2))))
+    owned = {action.dest for name, action in actions().items() if refusal(name)} | {"model_tag"}
     assert {name for name in owned & plain.keys() if seen[name] != plain[name]} <= {"compilation_config"}
 
 
 @pytest.mark.parametrize("sample", SAMPLES, ids=lambda path: path.stem)
-def test_samples_command_line_is_understood(parser: Any, sample: Path) -> None:
+def test_samples_command_line_is_understood(sample: Path) -> None:
     gm = load(sample.read_text())
-    arguments = parsed(parser, gm)
+    arguments = parsed(gm)
     assert arguments.served_model_name == [gm.served_name]
     assert arguments.tensor_parallel_size == gm.spec.parallelism.tensor
 
 
 @pytest.mark.parametrize(("backend", "whitespace"), [("Auto", "Flexible"), ("XGrammar", "Compact")])
-def test_vllms_own_path_is_configured_as_vllm_allows(parser: Any, backend: str, whitespace: str) -> None:
+def test_vllms_own_path_is_configured_as_vllm_allows(backend: str, whitespace: str) -> None:
     guided = {"placement": "Scheduler", "backend": backend, "whitespace": whitespace}
     from vllm.config.structured_outputs import StructuredOutputsConfig
 
-    chosen = parsed(parser, guided_model(guidedDecoding=guided)).structured_outputs_config
+    chosen = parsed(guided_model(guidedDecoding=guided)).structured_outputs_config
     options = chosen if isinstance(chosen, dict) else vars(chosen)
     known = StructuredOutputsConfig(**{key: options[key] for key in ("backend", "disable_any_whitespace")})
     assert known.backend == backend.lower()
@@ -215,13 +207,9 @@ def test_vllm_knows_each_way_to_speculate_by_the_name_that_it_is_told() -> None:
     assert fields["enable_adaptive_verification"] is False
 
 
-def test_adapters_are_understood(parser: Any) -> None:
+def test_adapters_are_understood() -> None:
     adapters = [{"name": "a", "uri": "pvc://adapters/a"}, {"name": "org/b", "uri": "hf://o/b"}]
-    words = ["--max-lora-rank=64", "--max-loras", "2", "--max-cpu-loras=8"]
-    arguments = parsed(parser, guided_model(lora={"adapters": adapters}, engine__args=words))
+    arguments = parsed(guided_model(lora={"adapters": adapters}, engine__args=["--max-loras", "2"]))
     found = [(each.name, each.path) for each in arguments.lora_modules]
     assert found == [("a", "/models/adapters/a"), ("org/b", "o/b")]
-    limits = (arguments.max_loras, arguments.max_lora_rank, arguments.max_cpu_loras)
-    assert (arguments.enable_lora, *limits) == (True, 2, 64, 8)
-    plain = parsed(parser, guided_model(lora={"adapters": adapters}))
-    assert (plain.max_loras, plain.max_lora_rank, plain.max_cpu_loras) == (1, 16, None), "as they were"
+    assert (arguments.enable_lora, arguments.max_loras) == (True, 2)

@@ -16,32 +16,27 @@ _CREDENTIAL = "authentication.kubernetes.io/credential-id"
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One request. `credential` tells tokens of one user apart; `came` and `went` are when it did."""
+    """One request. `credential` tells tokens of one user apart; `went` is when it was answered."""
 
     user: str
     credential: str
     verb: str
     resource: str
     namespace: str
-    name: str
     code: int
-    came: dt.datetime
     went: dt.datetime
 
     @classmethod
     def of(cls, line: dict[str, Any]) -> Self:
         """Read a line."""
-        what = line.get("objectRef", {})
-        resource = "/".join(filter(None, (what.get("resource"), what.get("subresource"))))
+        what, user = line.get("objectRef", {}), line["user"]
         return cls(
-            user=line["user"].get("username", ""),
-            credential=next(iter(line["user"].get("extra", {}).get(_CREDENTIAL, ())), ""),
+            user=user.get("username", ""),
+            credential=next(iter(user.get("extra", {}).get(_CREDENTIAL, ())), ""),
             verb=line["verb"],
-            resource=resource,
+            resource="/".join(filter(None, (what.get("resource"), what.get("subresource")))),
             namespace=what.get("namespace", ""),
-            name=what.get("name", ""),
             code=line.get("responseStatus", {}).get("code", 0),
-            came=dt.datetime.fromisoformat(line["requestReceivedTimestamp"]),
             went=dt.datetime.fromisoformat(line["stageTimestamp"]),
         )
 
@@ -51,7 +46,7 @@ class Entry:
         return self.verb in WRITES
 
     def __str__(self) -> str:
-        return f"{self.came:%H:%M:%S.%f} {self.verb} {self.resource} {self.namespace}/{self.name} {self.code}"
+        return f"{self.went:%H:%M:%S.%f} {self.verb} {self.resource} {self.namespace} {self.code}"
 
 
 class Audit:

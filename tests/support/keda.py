@@ -1,19 +1,16 @@
 """The real KEDA beside a test's API server: its operator, and the adapter that serves external metrics."""
 
-import json
 import os
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from devtools import golang, pki
 from devtools.process import Process, free_ports
 
 from support.cluster import Cluster
 
-Object = dict[str, Any]
 _NAMESPACE = "keda"
 _ADAPTER = "keda-metrics-apiserver"
 _API = "v1beta1.external.metrics.k8s.io"
@@ -24,7 +21,8 @@ def running(cluster: Cluster, folder: Path) -> Iterator[None]:
     """Have KEDA installed and running, as cluster-admin, while the context lasts."""
     programs = golang.keda()
     metrics, probe, service, secure, adapter_metrics = map(str, free_ports(5))
-    certificates = _certificates(folder / "certs")
+    certificates = folder / "certs"  # by both, who speak gRPC with each other and prove who they are
+    pki.Authority(certificates).issue("tls", "keda", hosts=["localhost", "127.0.0.1"])
     environment = dict(os.environ) | {
         "KUBECONFIG": str(cluster.kubeconfig),
         "POD_NAMESPACE": _NAMESPACE,
@@ -54,7 +52,7 @@ def running(cluster: Cluster, folder: Path) -> Iterator[None]:
     for crds in sorted((programs / "crds").iterdir()):
         cluster.kubectl("create", "-f", str(crds))
     cluster.kubectl("create", "namespace", _NAMESPACE)
-    cluster.apply(json.dumps(_service(int(secure))))
+    cluster.apply(_SERVICE.format(name=_ADAPTER, namespace=_NAMESPACE, api=_API, port=secure))
     started: list[Process] = []
     try:
         for name, command in (("keda-operator", operator), ("keda-adapter", adapter)):
@@ -70,43 +68,24 @@ def running(cluster: Cluster, folder: Path) -> Iterator[None]:
         cluster.kubectl("delete", "-f", str(programs / "crds"), "--wait=false")
 
 
-def _certificates(folder: Path) -> Path:
-    """Operator and adapter speak gRPC with each other, and prove who they are both ways."""
-    authority = pki.Authority(folder)
-    pair = authority.issue("tls", "keda", hosts=["localhost", "127.0.0.1"])
-    named = [path.name for path in (authority.certificate, pair.certificate, pair.key)]
-    assert named == ["ca.crt", "tls.crt", "tls.key"], "as KEDA looks for them"
-    return folder
-
-
-def _service(port: int) -> Object:
-    """The API that the adapter serves; an external name, as a Service's endpoints cannot be on a loopback."""
-    group, version = "external.metrics.k8s.io", "v1beta1"
-    return {
-        "apiVersion": "v1",
-        "kind": "List",
-        "items": [
-            {
-                "apiVersion": "v1",
-                "kind": "Service",
-                "metadata": {"name": _ADAPTER, "namespace": _NAMESPACE},
-                "spec": {"type": "ExternalName", "externalName": "localhost", "ports": [{"port": port}]},
-            },
-            {
-                "apiVersion": "apiregistration.k8s.io/v1",
-                "kind": "APIService",
-                "metadata": {"name": _API},
-                "spec": {
-                    "service": {"name": _ADAPTER, "namespace": _NAMESPACE, "port": port},
-                    "group": group,
-                    "version": version,
-                    "insecureSkipTLSVerify": True,
-                    "groupPriorityMinimum": 100,
-                    "versionPriority": 100,
-                },
-            },
-        ],
-    }
+# The API that the adapter serves; an external name, as a Service's endpoints cannot be on a loopback.
+_SERVICE = """
+apiVersion: v1
+kind: Service
+metadata: {{name: {name}, namespace: {namespace}}}
+spec: {{type: ExternalName, externalName: localhost, ports: [{{port: {port}}}]}}
+---
+apiVersion: apiregistration.k8s.io/v1
+kind: APIService
+metadata: {{name: {api}}}
+spec:
+  service: {{name: {name}, namespace: {namespace}, port: {port}}}
+  group: external.metrics.k8s.io
+  version: v1beta1
+  insecureSkipTLSVerify: true
+  groupPriorityMinimum: 100
+  versionPriority: 100
+"""
 
 
 def _is_available(cluster: Cluster) -> bool:

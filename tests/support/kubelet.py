@@ -39,6 +39,12 @@ def ready_page() -> status.PodStatus:
     )
 
 
+def is_ready(pod: Object) -> bool:
+    """Say whether a pod's status has it ready."""
+    conditions = pod.get("status", {}).get("conditions", ())
+    return any((each["type"], each["status"]) == ("Ready", "True") for each in conditions)
+
+
 class Sidecar:
     """One pod's sidecar: serves `page` at /status of its own address."""
 
@@ -57,35 +63,16 @@ class Sidecar:
 
         self.address = address
         self._server = http.server.ThreadingHTTPServer((self.address, names.SIDECAR_PORT), Handler)
-        self._server.daemon_threads = True
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
-        self._thread.start()
+        threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
 
     def close(self) -> None:
         """Stop serving."""
         self._server.shutdown()
         self._server.server_close()
-        self._thread.join()
 
 
 class Kubelet:
-    """Plays with the pods of one namespace.
-
-    Attributes
-    ----------
-    ready
-        Whether running pods are PodReady.
-    unready_revision
-        Pods of this revision do not get ready all the same; those that are ready stay so.
-    unready_pods
-        Pods of these names are not ready.
-    page
-        What every sidecar's /status serves.
-    trouble
-        Container statuses that pods show instead of running; [] for none.
-    addresses
-        Of the pods to come.
-    """
+    """Plays with the pods of one namespace. New pods of the revision `unready_revision` do not get ready."""
 
     def __init__(self, kubeconfig: Path, namespace: str) -> None:
         self._client = kubernetes.config.new_client_from_config(str(kubeconfig))
@@ -96,13 +83,9 @@ class Kubelet:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._error: BaseException | None = None
-        self.ready = True
+        self._sidecars: dict[str, Sidecar] = {}
         self.unready_revision = ""
-        self.unready_pods: frozenset[str] = frozenset()
-        self.page: bytes = status.encode(ready_page())
-        self.trouble: list[Object] = []
-        self.addresses: Iterator[str] = _addresses
-        self.sidecars: dict[str, Sidecar] = {}
+        self.say()
 
     def __enter__(self) -> Self:
         self._core.create_node({"metadata": {"name": self._node}, "spec": {"unschedulable": True}})
@@ -113,7 +96,7 @@ class Kubelet:
     def __exit__(self, *_: object) -> None:
         self._stop.set()
         self._thread.join()
-        for sidecar in self.sidecars.values():
+        for sidecar in self._sidecars.values():
             sidecar.close()
         self._core.delete_node(self._node)
         self._client.close()
@@ -121,15 +104,14 @@ class Kubelet:
             raise self._error
 
     def say(self, **changes: Any) -> None:
-        """Let every sidecar say something else than that it is healthy."""
-        self.page = status.encode(msgspec.structs.replace(ready_page(), **changes))
+        """Let every sidecar say something else than that it is healthy; pods are as ready as they say."""
+        self._told = msgspec.structs.replace(ready_page(), **changes)
 
     def _run(self) -> None:
         try:
             while not self._stop.wait(_POLL_S):
                 self._beat()
-                for pod in self._pods():
-                    self._play(pod)
+                self._play()
         except BaseException as error:  # noqa: BLE001 - shown to the test at its end
             self._error = error
 
@@ -142,63 +124,38 @@ class Kubelet:
         ready = {"type": "Ready", "status": "True", "reason": "Played", "lastHeartbeatTime": now}
         self._core.patch_node_status(self._node, {"status": {"conditions": [ready]}}, _preload_content=False)
 
-    def _pods(self) -> list[Object]:
+    def _play(self) -> None:
         answer = self._core.list_namespaced_pod(self._namespace, _preload_content=False)
-        found: list[Object] = json.loads(answer.data)["items"]
-        return found
-
-    def _play(self, pod: Object) -> None:
-        name, uid = pod["metadata"]["name"], pod["metadata"]["uid"]
-        with _gone_is_fine():
-            if "deletionTimestamp" in pod["metadata"]:
-                self._end(name, uid)
-            else:
-                self._show(pod, name, uid)
+        for pod in json.loads(answer.data)["items"]:
+            with _gone_is_fine():
+                if "deletionTimestamp" in pod["metadata"]:
+                    self._end(pod["metadata"]["name"], pod["metadata"]["uid"])
+                else:
+                    self._show(pod, pod["metadata"]["name"], pod["metadata"]["uid"])
 
     def _end(self, name: str, uid: str) -> None:
-        sidecar = self.sidecars.pop(uid, None)
-        if sidecar is not None:
+        if sidecar := self._sidecars.pop(uid, None):
             sidecar.close()
-        options = kubernetes.client.V1DeleteOptions(
-            grace_period_seconds=0, preconditions=kubernetes.client.V1Preconditions(uid=uid)
+        self._core.delete_namespaced_pod(
+            name, self._namespace, grace_period_seconds=0, _preload_content=False
         )
-        self._core.delete_namespaced_pod(name, self._namespace, body=options, _preload_content=False)
 
     def _show(self, pod: Object, name: str, uid: str) -> None:
         if not pod["spec"].get("nodeName"):
             binding = {"metadata": {"name": name}, "target": {"kind": "Node", "name": self._node}}
             self._core.create_namespaced_pod_binding(name, self._namespace, binding, _preload_content=False)
-        if uid not in self.sidecars:
-            self.sidecars[uid] = Sidecar(lambda: self.page, next(self.addresses))
-        held = pod["metadata"]["labels"].get(names.LABEL_REVISION) == self.unready_revision
-        refused = name in self.unready_pods or (
-            held and "True" not in _digest(pod.get("status", {}))["ready"]
-        )
-        wanted = self._status(self.sidecars[uid].address, ready=self.ready and not refused)
-        if _digest(pod.get("status", {})) != _digest(wanted):
+        if uid not in self._sidecars:
+            self._sidecars[uid] = Sidecar(lambda: status.encode(self._told), next(_addresses))
+        ready = {"type": "Ready", "status": str(self._told.ready)}
+        was_ready = is_ready(pod)
+        if pod["metadata"]["labels"].get(names.LABEL_REVISION) == self.unready_revision and not was_ready:
+            ready["status"] = "False"
+        if pod.get("status", {}).get("phase") != "Running" or was_ready != (ready["status"] == "True"):
+            ip = self._sidecars[uid].address
+            wanted = {"phase": "Running", "podIP": ip, "podIPs": [{"ip": ip}], "conditions": [ready]}
             self._core.patch_namespaced_pod_status(
                 name, self._namespace, {"status": wanted}, _preload_content=False
             )
-
-    def _status(self, address: str, *, ready: bool) -> Object:
-        state = "True" if ready and not self.trouble else "False"
-        return {
-            "phase": "Running",
-            "podIP": address,
-            "podIPs": [{"ip": address}],
-            "conditions": [{"type": "Ready", "status": state}],
-            "containerStatuses": self.trouble or None,
-        }
-
-
-def _digest(pod_status: Object) -> Object:
-    """Return what the kubelet decides of a pod's status."""
-    ready = [each["status"] for each in pod_status.get("conditions", ()) if each["type"] == "Ready"]
-    states = [
-        (each["name"], each["restartCount"], each.get("state"))
-        for each in pod_status.get("containerStatuses") or ()
-    ]
-    return {"phase": pod_status.get("phase"), "ip": pod_status.get("podIP"), "ready": ready, "states": states}
 
 
 @contextlib.contextmanager

@@ -44,7 +44,7 @@ class MemoryApi:
         timeout_s: float = 1,
     ) -> Object:
         del params, timeout_s
-        self._fail()
+        self._fail("read", path)
         if path in self.objects:
             return copy.deepcopy(self.objects[path])
         if path.rsplit("/", 1)[-1] not in PLURALS:
@@ -54,37 +54,30 @@ class MemoryApi:
 
     async def create(self, path: str, body: Object, *, timeout_s: float = 1) -> Object:
         del timeout_s
-        self._fail()
+        self._fail("create", path)
         where = f"{path}/{body['metadata']['name']}"
         if where in self.objects:
             raise AlreadyExists("exists", status=409)
-        self.writes.append(("create", where))
-        self._applied[where] = body
-        given = {"uid": f"uid-{where}", "generation": 1}
-        return self._store(where, {**body, "metadata": {**given, **body["metadata"]}})
+        return self._make("create", where, body)
 
     async def patch(self, path: str, body: Any, *, kind: PatchType, timeout_s: float = 1) -> Object:
         del timeout_s
-        self._fail()
-        if path not in self.objects and kind != "apply":
-            raise ObjectNotFound(f"{path} not found", status=404)
+        self._fail(kind, path)
         if path not in self.objects:
+            if kind != "apply":
+                raise ObjectNotFound(f"{path} not found", status=404)
             if "uid" in body["metadata"]:
                 raise WriteConflict("uid mismatch", status=409)
-            self.writes.append((kind, path))
-            self._applied[path] = body
-            given = {"uid": f"uid-{path}", "generation": 1}
-            return self._store(path, {**body, "metadata": {**given, **body["metadata"]}})
+            return self._make(kind, path, body)
         self.writes.append((kind, path))
+        kept = self.objects[path]
         if kind == "json":
-            return self._store(path, self.objects[path])
-        expected = body["metadata"].get("resourceVersion")
-        if expected not in (None, self.objects[path]["metadata"]["resourceVersion"]):
+            return self._store(path, kept)
+        if body["metadata"].get("resourceVersion") not in (None, kept["metadata"]["resourceVersion"]):
             raise WriteConflict("somebody else wrote", status=409)
-        uid = self.objects[path]["metadata"].get("uid")
+        uid = kept["metadata"].get("uid")
         if body["metadata"].get("uid", uid) != uid:
             raise WriteConflict("metadata.uid: Invalid value: field is immutable", status=422)
-        kept = self.objects[path]
         if kind == "apply":
             kept = without(kept, self._applied.get(path, {}), body)
             self._applied[path] = body
@@ -92,11 +85,17 @@ class MemoryApi:
 
     async def delete(self, path: str, *, uid: str, timeout_s: float = 1) -> None:
         del timeout_s
-        self._fail()
+        self._fail("delete", path)
         if self.objects.get(path, {}).get("metadata", {}).get("uid") != uid:
             raise ObjectNotFound("gone", status=404)
         self.writes.append(("delete", path))
         del self.objects[path]
+
+    def _make(self, verb: str, path: str, body: Object) -> Object:
+        self.writes.append((verb, path))
+        self._applied[path] = body
+        given = {"uid": f"uid-{path}", "generation": 1}
+        return self._store(path, {**body, "metadata": {**given, **body["metadata"]}})
 
     def _store(self, path: str, item: Object) -> Object:
         stored = copy.deepcopy(item)
@@ -104,7 +103,7 @@ class MemoryApi:
         self.objects[path] = stored
         return copy.deepcopy(stored)
 
-    def _fail(self) -> None:
+    def _fail(self, _verb: str, _path: str) -> None:
         if self.faults:
             raise self.faults.pop(0)
 

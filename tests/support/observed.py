@@ -83,6 +83,14 @@ def serving(*pods: PodView, raw: Object | None = None, **page: Any) -> Situation
     return situation(observed)
 
 
+def telling(*told: status.PodStatus, raw: Object | None = None) -> Situation:
+    """Return the situation of a model whose pods, m-0 and on, tell this, and are as ready as they say."""
+    raw = raw or model()
+    pods = tuple(pod(f"m-{number}", revision_of(raw), ready=one.ready) for number, one in enumerate(told))
+    pages = {each.uid: Page(one) for each, one in zip(pods, told, strict=True)}
+    return situation(dataclasses.replace(applied(seen(raw)), pods=pods, pages=pages))
+
+
 def revision_of(raw: Object | None = None) -> str:
     return planned(seen(raw)).revision
 

@@ -43,13 +43,11 @@ def install(cluster: Cluster) -> None:
     cluster.apply(POLICY)
 
 
-def kubeconfig(cluster: Cluster, path: Path, server: str = "") -> Path:
+def kubeconfig(cluster: Cluster, path: Path) -> Path:
     """Write a kubeconfig that has the operator's rights and no others, with a token of its own."""
     token = cluster.kubectl("create", "token", ACCOUNT, "-n", NAMESPACE, "--duration=2h").strip()
     config = yaml.safe_load(cluster.kubeconfig.read_text())
     config["users"] = [{"name": config["users"][0]["name"], "user": {"token": token}}]
-    if server:
-        config["clusters"][0]["cluster"] = {"server": server}
     path.write_text(yaml.safe_dump(config))
     path.chmod(0o600)
     return path
@@ -119,15 +117,12 @@ class Operator:
 
 @contextmanager
 def running(
-    cluster: Cluster, folder: Path, name: str, *, server: str = "", waits: bool = True, **environment: str
+    cluster: Cluster, folder: Path, name: str, *, waits: bool = True, **environment: str
 ) -> Iterator[Operator]:
-    """Run a replica while the context lasts, once it is ready if that is waited for; it must log no bug.
-
-    `server` is where it reaches the API server, if not where everybody does.
-    """
+    """Run a replica while the context lasts, once it is ready if that is waited for; it must log no bug."""
     folder.mkdir(parents=True, exist_ok=True)
     [port] = free_ports(1)
-    access = kubeconfig(cluster, folder / f"{name}.kubeconfig", server)
+    access = kubeconfig(cluster, folder / f"{name}.kubeconfig")
     # Not the installed command: releases before this one, which PYTHONPATH may name, begin elsewhere.
     program = (sys.executable, "-c", "from guided_operator.main import main; main()")
     settings = {

@@ -1,8 +1,8 @@
-"""The CRDs of others that the operator uses where they are installed: their names and subresources, no more.
+"""The CRDs of others that the operator uses where they are installed.
 
-The Prometheus operator's are its own. The others are written for these tests, after kubernetes-sigs/lws
-(Apache-2.0); where a folder shared/data/crds stands beside the repository, the real ones in it
-are taken, and so their schemas judge what the operator writes.
+The Prometheus operator's are its own. That of LeaderWorkerSet is written for these tests, after
+kubernetes-sigs/lws (Apache-2.0): names and subresources, no more; where a folder shared/data/crds stands
+beside the repository, the real ones in it are taken, and so their schemas judge what the operator writes.
 """
 
 import json
@@ -18,7 +18,6 @@ from support.waiting import eventually
 
 Object = dict[str, Any]
 REAL = Path(__file__).resolve().parents[3] / "shared/data/crds"
-_SCALE = {"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas"}
 MONITORING = "monitoring.coreos.com"
 # Plural -> group, version, kind.
 APIS = {
@@ -31,15 +30,11 @@ APIS = {
 def crd(plural: str) -> Object:
     """Return a CRD that takes any spec."""
     group, version, kind = APIS[plural]
-    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    served = {
-        "name": version,
-        "served": True,
-        "storage": True,
-        "schema": {"openAPIV3Schema": schema},
-        "subresources": {"status": {}} | ({"scale": _SCALE} if plural == "leaderworkersets" else {}),
-    }
+    any_spec = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    scale = {"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas"}
+    served = {"name": version, "served": True, "storage": True, "schema": {"openAPIV3Schema": any_spec}}
     annotations = {"api-approved.kubernetes.io": "unapproved, for tests"}
+    names = {"kind": kind, "plural": plural, "singular": kind.lower(), "listKind": f"{kind}List"}
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
@@ -47,8 +42,8 @@ def crd(plural: str) -> Object:
         "spec": {
             "group": group,
             "scope": "Namespaced",
-            "names": {"kind": kind, "plural": plural, "singular": kind.lower(), "listKind": f"{kind}List"},
-            "versions": [served],
+            "names": names,
+            "versions": [served | {"subresources": {"status": {}, "scale": scale}}],
         },
     }
 

@@ -1,5 +1,6 @@
 """Reading manifests: what is valid, and that every fault is named by its field."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from guided_operator.api import ManifestError, parse
 from guided_operator.api.base import seconds
 from guided_operator.api.manifest import documents
+from guided_operator.api.quantity import canonical
 from support.manifests import REMOVED, as_text, changed, load, minimal
 
 
@@ -73,18 +75,18 @@ def test_a_status_in_another_releases_shapes_makes_no_spec_invalid() -> None:
     assert parse(manifest) == parse(minimal())
 
 
+@pytest.mark.parametrize(("text", "expected"), [("500ms", 0.5), ("1m30s", 90), ("2h", 7200)])
+def test_durations(text: str, expected: float) -> None:
+    assert seconds(text) == expected
+
+
 @pytest.mark.parametrize(
-    ("text", "expected"),
+    ("read", "text"),
     [
-        ("500ms", 0.5),
-        ("1m30s", 90),
-        ("2h", 7200),
-        *((text, None) for text in ("", "10", "-1s", "1.5s", "1d")),
+        *((seconds, text) for text in ("", "10", "-1s", "1.5s", "1d")),
+        *((canonical, text) for text in ("", "two", "1 Gi", "1KiB", "1..2", "1e99", "1e1.5", "e3", ".")),
     ],
 )
-def test_durations(text: str, expected: float | None) -> None:
-    if expected is None:
-        with pytest.raises(ValueError, match="not a duration"):
-            seconds(text)
-    else:
-        assert seconds(text) == expected
+def test_no_duration_and_no_quantity(read: Callable[[str], object], text: str) -> None:
+    with pytest.raises(ValueError, match=r"not a duration|quantity|range"):
+        read(text)

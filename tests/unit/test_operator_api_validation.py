@@ -1,4 +1,4 @@
-"""What the operator refuses although the API server took it."""
+"""What the operator refuses although the API server took it, and what of its settings."""
 
 import datetime as dt
 import json
@@ -7,7 +7,10 @@ from typing import Any
 import pytest
 
 from guided_operator.api import ManifestError, parse
+from guided_operator.api.crd import schema_of
+from guided_operator.api.spec import GuidedModelSpec
 from guided_operator.policy.spec_checks import check
+from guided_operator.settings import OperatorSettings, SettingsError, variable_of
 from support.manifests import changed, guided_model, minimal
 
 SCHEDULER = {"guidedDecoding": {"placement": "Scheduler"}}
@@ -98,3 +101,57 @@ def test_keys_of_the_operator_and_the_cluster_are_theirs(part: str) -> None:
 def test_a_part_of_a_pod_is_settings_and_no_data(part: dict[str, Any]) -> None:
     with pytest.raises(ManifestError, match=r"spec\.pod\.affinity: (is larger|must be JSON)"):
         parse(changed(minimal(), pod={"affinity": part}))
+
+
+def names(schema: Any) -> set[str]:
+    if not isinstance(schema, dict):
+        return set()
+    own = set(schema["properties"]) if isinstance(schema.get("properties"), dict) else set()
+    return own | {name for each in schema.values() for name in names(each)}
+
+
+def test_no_field_names_a_namespace() -> None:
+    about = {name for name in names(schema_of(GuidedModelSpec)) if "namespace" in name.lower()}
+    # Who may connect to the pods, and beside whose pods they run: these are looked at, and nothing in them.
+    assert about == {"namespaceLabels"}
+
+
+# --- the operator's settings from its environment ---
+
+
+@pytest.fixture
+def environment(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    for field in OperatorSettings.model_fields:
+        monkeypatch.delenv(variable_of(field), raising=False)
+    monkeypatch.setenv("POD_NAMESPACE", "system")
+    monkeypatch.setenv("GUIDEDMODEL_PLUGIN_IMAGE", "guidedmodel:1")
+    return monkeypatch
+
+
+def test_environment_is_read_and_the_rest_defaulted(environment: pytest.MonkeyPatch) -> None:
+    environment.setenv("GUIDEDMODEL_WORKERS", "7")
+    environment.setenv("GUIDEDMODEL_LOG_LEVEL", "")  # as if it were absent
+    settings = OperatorSettings()
+    assert (settings.namespace, settings.plugin_image, settings.workers) == ("system", "guidedmodel:1", 7)
+    assert (settings.health_port, settings.log_level) == (8080, "INFO")
+    assert settings.pod_name
+
+
+def test_each_fault_is_named_by_its_variable(environment: pytest.MonkeyPatch) -> None:
+    environment.delenv("POD_NAMESPACE")
+    environment.setenv("GUIDEDMODEL_WORKERS", "0")
+    with pytest.raises(SettingsError) as caught:
+        OperatorSettings()
+    assert [line.split(":")[0] for line in str(caught.value).splitlines()] == [
+        "POD_NAMESPACE",
+        "GUIDEDMODEL_WORKERS",
+    ]
+
+
+def test_namespaces_are_a_list_with_commas_and_all_by_default(environment: pytest.MonkeyPatch) -> None:
+    assert OperatorSettings().namespaces == ()
+    environment.setenv("GUIDEDMODEL_NAMESPACES", "team-a, team-b,team-a,")
+    assert OperatorSettings().namespaces == ("team-a", "team-b")
+    environment.setenv("GUIDEDMODEL_NAMESPACES", "team-*")
+    with pytest.raises(SettingsError, match="GUIDEDMODEL_NAMESPACES"):
+        OperatorSettings()

@@ -15,7 +15,7 @@ from support.manifests import guided_model
 
 DRAFT = {"method": "DraftModel", "numTokens": 3, "draftModel": {"uri": "pvc://models/draft"}}
 SECRET = {"secretKeyRef": {"name": "secret", "key": "key"}}
-# Why each is refused; every reserved name is asked for below.
+# Why each is refused; every reserved option is asked for in tests/contract/test_operator_arguments.py.
 ARGUMENTS = {
     "--tensor_parallel_size=4": "--tensor_parallel_size is set by the operator: set parallelism.tensor",
     "--tensor-par=4": "--tensor-par is set by the operator: set parallelism.tensor",
@@ -63,15 +63,6 @@ def test_an_option_is_refused_with_its_reason(word: str) -> None:
     [problem] = said(engine__args=["--seed=7", word])
     assert problem.startswith("spec.engine.args[1]: ")
     assert ARGUMENTS[word] in problem
-
-
-@pytest.mark.parametrize("name", sorted(reserved_options.REFUSED))
-def test_every_reserved_option_is_refused_in_all_of_its_forms(name: str) -> None:
-    told = reserved_options.REFUSED[name]
-    for word in (f"--{name}", f"--{name.replace('-', '_')}=secret", f"--no-{name}", f"--{name}.part=1"):
-        spoken = word.split("=", 1)[0]
-        [problem] = said(engine__args=["--seed=1", word])
-        assert problem == f"spec.engine.args[1]: {spoken} {told}"
 
 
 @pytest.mark.parametrize("name", VARIABLES)

@@ -1,7 +1,6 @@
 """What a GuidedModel becomes: the pod, its arguments, environment and configuration."""
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,22 +12,10 @@ from guided_operator.builders.configuration import config_file
 from guided_operator.builders.objects import selector
 from guided_operator.builders.pod_paths import Site
 from guided_operator.builders.revision_key import pod_key
-from support.manifests import SITE, children_of, environment, guided_model, load
+from support.manifests import SITE, children_of, environment, guided_model
 from support.manifests import pod_of as pod
 
-LOCAL = Site(
-    plugin_image="",
-    python="/usr/bin/python",
-    run_dir="/x/run",
-    config_path="/x/config.json",
-    in_cluster=False,
-    models=lambda claim: f"/volumes/{claim}",
-    bind_host="127.0.0.1",
-    ports=config.PortsConfig(engine=1, launcher=2, sidecar=3),
-    otlp_endpoint="http://127.0.0.1:5",
-)
 Object = dict[str, Any]
-SAMPLES = sorted(Path(__file__).parents[2].joinpath("manifests", "samples").glob("*.yaml"))
 
 
 def engine(gm: GuidedModel, site: Site = SITE) -> dict[str, Any]:
@@ -89,6 +76,8 @@ def test_a_model_is_downloaded_once_or_read_from_a_claim_or_the_image() -> None:
 ON_CPU = {"engine__accelerator": {"type": "None"}}
 DRAFT = {"method": "DraftModel", "numTokens": 3, "draftModel": {"uri": "hf://o/d", "revision": "r"}}
 DRAFTS = {"method": "draft_model", "num_speculative_tokens": 3, "model": "o/d", "revision": "r"}
+SPARK = {"method": "DSpark", "numTokens": 5}
+SPARKS = {"method": "dspark", "num_speculative_tokens": 5}
 BY_LOAD = "num_speculative_tokens_per_batch_size"
 
 
@@ -104,29 +93,14 @@ BY_LOAD = "num_speculative_tokens_per_batch_size"
         (
             {"method": "NGram", "numTokens": 4, "asyncScheduling": "Off", "verification": "Block"},
             {},
-            {
-                "method": "ngram_gpu",
-                "num_speculative_tokens": 4,
-                "prompt_lookup_min": 2,
-                "prompt_lookup_max": 5,
-                "rejection_sample_method": "block",
-            },
+            {"method": "ngram_gpu", "num_speculative_tokens": 4, "prompt_lookup_min": 2}
+            | {"prompt_lookup_max": 5, "rejection_sample_method": "block"},
             ["--no-async-scheduling"],
         ),
         (
-            {
-                "method": "DSpark",
-                "numTokens": 5,
-                "draftSampling": "Probabilistic",
-                "verification": "Adaptive",
-            },
+            SPARK | {"draftSampling": "Probabilistic", "verification": "Adaptive"},
             {},
-            {
-                "method": "dspark",
-                "num_speculative_tokens": 5,
-                "draft_sample_method": "probabilistic",
-                "enable_adaptive_verification": True,
-            },
+            SPARKS | {"draft_sample_method": "probabilistic", "enable_adaptive_verification": True},
             [],
         ),
         (
@@ -149,11 +123,8 @@ BY_LOAD = "num_speculative_tokens_per_batch_size"
         (
             {"method": "MTP", "numTokens": "Auto"},
             {"engine__args": ["--max-num-batched-tokens", "100"]},
-            {
-                "method": "mtp",
-                "num_speculative_tokens": 3,
-                BY_LOAD: [[1, 97, 3], [98, 98, 1], [99, 99, 0], [100, 100, 3]],
-            },
+            {"method": "mtp", "num_speculative_tokens": 3}
+            | {BY_LOAD: [[1, 97, 3], [98, 98, 1], [99, 99, 0], [100, 100, 3]]},
             [],
         ),
         # On a CPU a draft model is scheduled as vLLM does there.
@@ -264,39 +235,24 @@ def test_service_reaches_exactly_the_models_pods() -> None:
     assert url(gm.namespace, gm.name, SITE) == "http://abc.default.svc:8000"
 
 
+COMPILE = {"workers": 3, "memory": "512Mi", "maxSchemaSize": "1Mi", "maxDepth": 9, "timeout": "2s"}
+COMPILES = config.CompileConfig(
+    workers=3, memory_bytes=512 << 20, max_schema_bytes=1 << 20, max_depth=9, timeout_s=2
+)
+
+
 @pytest.mark.parametrize(
     ("fields", "expected"),
     [
         ({}, config.GuidedDecodingConfig()),
+        ({"compile": COMPILE}, config.GuidedDecodingConfig(compile=COMPILES)),
         (
-            {
-                "compile": {
-                    "workers": 3,
-                    "memory": "512Mi",
-                    "maxSchemaSize": "1Mi",
-                    "maxDepth": 9,
-                    "timeout": "2s",
-                }
-            },
-            config.GuidedDecodingConfig(
-                compile=config.CompileConfig(
-                    workers=3, memory_bytes=512 << 20, max_schema_bytes=1 << 20, max_depth=9, timeout_s=2
-                )
-            ),
+            {"unsupportedKeywords": "Allow", "proof": "Never", "whitespace": "Unbounded"},
+            config.GuidedDecodingConfig(unsupported_keywords="Allow", proof="Never", whitespace="Unbounded"),
         ),
         (
-            {
-                "unsupportedKeywords": "Allow",
-                "proof": "Never",
-                "whitespace": "Unbounded",
-                "requestOptions": ["Whitespace"],
-            },
-            config.GuidedDecodingConfig(
-                unsupported_keywords="Allow",
-                proof="Never",
-                whitespace="Unbounded",
-                request_options=("Whitespace",),
-            ),
+            {"requestOptions": ["Whitespace"]},
+            config.GuidedDecodingConfig(request_options=("Whitespace",)),
         ),
         ({"requestOptions": []}, config.GuidedDecodingConfig(request_options=())),
     ],
@@ -320,23 +276,3 @@ def test_configuration_carries_what_engine_and_sidecar_share() -> None:
         config.LogitsProcessorConfig(name="p", factory="a.b:C", params={"x": [1]}, apply_by_default=False)
     ]
     assert found.probes == config.ProbesConfig(stall_timeout_s=30)
-
-
-def test_local_pod_has_no_path_of_a_clusters_pod() -> None:
-    for sample in SAMPLES:
-        container = engine(load(sample.read_text()), LOCAL)
-        variables = environment(container)
-        assert container["command"][0] == "/usr/bin/python"
-        assert option(container, "--host") == "127.0.0.1"
-        assert option(container, "--port") == "1"
-        assert not {"HOME", "HF_HOME", "PYTHONPATH"} & set(variables)
-        assert variables["GUIDEDMODEL_CONFIG"] == "/x/config.json"
-        assert not any(
-            str(value).startswith(("/models", "/tmp", "/guidedmodel")) for value in variables.values()
-        )
-    tiny = load(SAMPLES[-1].read_text())
-    assert option(engine(tiny, LOCAL), "--model") == "/volumes/models/tiny"
-    found = pod_config(tiny, LOCAL)
-    assert (found.model, found.run_dir, found.bind_host) == ("/volumes/models/tiny", "/x/run", "127.0.0.1")
-    assert found.telemetry == config.TelemetryConfig(endpoint="http://127.0.0.1:5")
-    assert found.ports == LOCAL.ports

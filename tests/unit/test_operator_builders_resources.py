@@ -70,32 +70,22 @@ def test_an_image_gets_no_gpus_by_asking_for_all(accelerator: dict[str, Any], en
 
 
 @pytest.mark.parametrize(
-    ("parallelism", "cpu", "memory"),
+    ("parallelism", "own", "requests", "limits"),
     [
-        ({}, "3", "8Gi"),
-        ({"tensor": 2, "data": 4}, "16", "36Gi"),
-        ({"tensor": 8, "nodes": 2}, "6", "20Gi"),
+        # By its ranks, where the user says nothing.
+        ({}, {}, {"cpu": "3", "memory": "8Gi"}, {}),
+        ({"tensor": 2, "data": 4}, {}, {"cpu": "16", "memory": "36Gi"}, {}),
+        ({"tensor": 8, "nodes": 2}, {}, {"cpu": "6", "memory": "20Gi"}, {}),
+        # Also in part; where only a limit is said, Kubernetes takes it for the request.
+        ({}, {"requests": {"cpu": "16"}}, {"cpu": "16", "memory": "8Gi"}, {}),
+        ({}, {"limits": {"memory": "6Gi"}}, {"cpu": "3"}, {"memory": "6Gi"}),
+        ({}, {"limits": {"rdma/hca": 1}}, {"cpu": "3", "memory": "8Gi"}, {"rdma/hca": "1"}),
     ],
 )
-def test_an_engine_asks_for_cpu_and_memory_by_its_ranks(
-    parallelism: dict[str, int], cpu: str, memory: str
+def test_an_engine_asks_for_what_the_user_says_and_else_by_its_ranks(
+    parallelism: dict[str, int], own: Any, requests: dict[str, str], limits: dict[str, str]
 ) -> None:
-    found = resources(guided_model(engine__accelerator=CPU, parallelism=parallelism))["requests"]
-    assert found == {"cpu": cpu, "memory": memory}
-
-
-@pytest.mark.parametrize(
-    ("own", "requests", "limits"),
-    [
-        ({}, {"cpu": "3", "memory": "8Gi"}, {}),
-        ({"requests": {"cpu": "16"}}, {"cpu": "16", "memory": "8Gi"}, {}),
-        ({"limits": {"memory": "6Gi"}}, {"cpu": "3"}, {"memory": "6Gi"}),
-        ({"limits": {"rdma/hca": 1}}, {"cpu": "3", "memory": "8Gi"}, {"rdma/hca": "1"}),
-    ],
-)
-def test_what_the_user_says_wins(own: Any, requests: dict[str, str], limits: dict[str, str]) -> None:
-    """Also in part; where only a limit is said, Kubernetes takes it for the request."""
-    found = resources(guided_model(engine__accelerator=CPU, resources=own))
+    found = resources(guided_model(engine__accelerator=CPU, parallelism=parallelism, resources=own))
     assert (found["requests"], found.get("limits", {})) == (requests, limits)
 
 

@@ -7,7 +7,7 @@ import pytest
 from guided_contract import names
 from guided_operator.kube import kinds
 from guided_operator.kube.key import Key
-from guided_operator.watch.cache import Cache, Name
+from guided_operator.watch.cache import Cache
 from guided_operator.watch.informers import Informer, Informers
 from support.memory_api import MemoryApi
 
@@ -100,18 +100,6 @@ def test_of_a_model_the_status_wakes_nobody_and_all_else_does_who_ever_told_of_i
     assert world.cache.models() == {KEY}
 
 
-def test_what_a_list_lacks_is_gone_but_for_what_was_seen_since() -> None:
-    world = World()
-    for name, version in (("a", 1), ("b", 2), ("new", 9)):
-        world.tell(None, item(name, version))
-    world.woken()
-    world.cache.retain(kinds.SERVICE, "other", {}, 5)
-    assert world.woken() == []
-    world.cache.retain(kinds.SERVICE, "ns", {Name("ns", "b")}, 5)
-    assert set(world.seen()) == {"b", "new"}
-    assert world.woken() == [KEY]
-
-
 class TestInformer:
     """A kind's watch, by what is answered to it."""
 
@@ -119,22 +107,6 @@ class TestInformer:
         self.now_s = 0.0
         self.cache = Cache(lambda _key: None)
         return Informer(kind, "", self.cache, lambda: self.now_s)
-
-    def test_it_is_settled_once_all_that_was_listed_first_has_been_handled(self) -> None:
-        informer = self.informer()
-        informer.listed([item("a", 1)], 5, is_first=True, is_last=False)
-        informer.take(None, item("a", 1))  # kopf hands a page over while it asks for the next
-        assert not informer.is_settled
-        informer.listed([item("b", 2)], 5, is_first=False, is_last=True)
-        assert not informer.is_settled
-        informer.take(None, item("b", 2))
-        assert informer.is_settled
-
-    def test_what_was_listed_and_never_comes_is_waited_for_a_while(self) -> None:
-        informer = self.informer()
-        informer.listed([item("a", 1)], 5, is_first=True, is_last=True)
-        self.now_s += 61
-        assert informer.is_settled
 
     @pytest.mark.parametrize(("kind", "is_settled"), [(kinds.SERVICE, True), (kinds.MODEL, False)])
     def test_a_refusal_is_believed_once_it_has_lasted(self, kind: kinds.Kind, *, is_settled: bool) -> None:

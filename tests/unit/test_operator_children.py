@@ -7,10 +7,8 @@ import pytest
 
 from guided_contract import names
 from guided_operator.kube import kinds
-from guided_operator.reconcile.apply import Outcome
 from guided_operator.reconcile.conditions.chains import decide
-from guided_operator.reconcile.conditions.situation import Situation
-from support.observed import applied, model, planned, pod, revision_of, seen, serving
+from support.observed import applied, model, planned, pod, revision_of, seen, serving, situation
 
 Object = dict[str, Any]
 METRICS = {"metrics": {"interval": "1m", "labels": {"release": "p", names.LABEL_NAME: "other"}}}
@@ -99,13 +97,9 @@ class TestSeveralNodes:
 
 
 class TestMissingApi:
-    @staticmethod
-    def findings(raw: Object, *missing: str) -> Object:
-        observed = dataclasses.replace(seen(raw), absent=frozenset(missing))
-        return decide(Situation(observed, planned(observed), Outcome()))
-
     def test_group_cannot_be_made_and_says_so(self) -> None:
-        found = self.findings(model(parallelism=NODES), "LeaderWorkerSet")
+        observed = dataclasses.replace(seen(model(parallelism=NODES)), absent=frozenset({"LeaderWorkerSet"}))
+        found = decide(situation(observed))
         for condition in ("Ready", "Progressing", "Compatible"):
             assert (found[condition].status, found[condition].reason) == ("False", "APIMissing")
             assert "leaderworkerset.x-k8s.io/v1" in found[condition].message

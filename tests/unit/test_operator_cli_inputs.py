@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 import yaml
 
-from guided_operator.api import parse
+from guided_operator.api import ManifestError, parse
 from guided_operator.builders.pod_paths import Site
 from guided_operator.cli import main
+from guided_operator.cli.inputs import gather
+from guided_operator.cli.local.site import lay_out, local_site
 from support.manifests import REMOVED, changed, children_of, minimal
 
 Capture = pytest.CaptureFixture[str]
@@ -23,8 +25,9 @@ GRAMMAR = {"name": "card", "kind": "JSONSchema", "configMapKeyRef": {"name": "te
 NAMESPACE = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "models"}}
 
 
-def texts(**data: Any) -> dict[str, Any]:
-    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "texts"}, "data": data}
+def texts(name: str = "texts", namespace: str = "default", **data: Any) -> dict[str, Any]:
+    metadata = {"name": name, "namespace": namespace}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
 
 
 def write(file: Path, *objects: Any) -> str:
@@ -161,18 +164,52 @@ def test_grammars_are_looked_for_in_the_config_maps_that_are_given(
     assert [said in each for each in told] == [True] * bool(said)
 
 
+MORE = {"name": "code", "kind": "Regex", "configMapKeyRef": {"name": "more", "key": "code"}}
+BOTH = changed(minimal(), guidedDecoding__grammars=[GRAMMAR, MORE])
+CARD = {"card.json": "{}"}
+
+
+def laid_out(folder: Path, *given: Any, **config_maps: Path) -> Path:
+    """Return where a local run has the texts of both grammars, with these ConfigMaps and folders."""
+    models = folder / "models"
+    models.joinpath("tiny").mkdir(parents=True)
+    site = local_site(folder, volumes={"models": models}, port=None, otlp_endpoint=None)
+    inputs = gather([write(folder / "m.yaml", *given, BOTH)])
+    [(_, model)] = inputs.models
+    lay_out(model, inputs.sources(model), site, config_maps)
+    return Path(site.named_grammars)
+
+
+def test_run_takes_texts_from_the_file_or_from_a_folder_that_it_follows(tmp_path: Path) -> None:
+    elsewhere = texts("more", "elsewhere", code="b+")
+    found = laid_out(tmp_path / "a", texts(**CARD), texts("more", code="a+"), elsewhere)
+    assert {each.name: each.read_text() for each in found.iterdir()} == {
+        "card.JSONSchema": "{}",
+        "code.Regex": "a+",
+    }
+    (tmp_path / "code").write_text("a+")
+    file = laid_out(tmp_path / "b", texts(**CARD), more=tmp_path) / "code.Regex"
+    assert file.read_text() == "a+"
+    (tmp_path / "code").write_text("b+")
+    assert file.read_text() == "b+"
+    with pytest.raises(ManifestError) as caught:
+        laid_out(tmp_path / "c", texts(other="{}"), more=tmp_path / "a")
+    first, second = map(str, caught.value.problems)
+    assert first.startswith("spec.guidedDecoding.grammars[0].configMapKeyRef: ")
+    assert "--config-map texts=DIR" in first
+    assert second.startswith("spec.guidedDecoding.grammars[1].configMapKeyRef: ")
+
+
 def test_render_prints_every_models_children_as_builders_make_them(tmp_path: Path, capsys: Capture) -> None:
-    missing = {**GRAMMAR, "name": "code", "configMapKeyRef": {"name": "more", "key": "code"}}
-    grammars = changed(minimal("a"), guidedDecoding__grammars=[GRAMMAR, missing])
-    file = write(tmp_path / "m.yaml", grammars, minimal("b"), texts(**{"card.json": "{}"}))
+    file = write(tmp_path / "m.yaml", BOTH, minimal("b"), texts(**CARD))
     assert main(["render", "-f", file, "--plugin-image", "registry/plugin:1"]) == 0
     printed = list(yaml.safe_load_all(capsys.readouterr().out))
     site = Site("registry/plugin:1")
-    for model, sources in ((grammars, {"texts": {"card.json": "{}"}}), (minimal("b"), {})):
+    for model, sources in ((BOTH, {"texts": CARD}), (minimal("b"), {})):
         for child in children_of(parse(model), site, sources):
             assert child in printed
     assert not any("ownerReferences" in each["metadata"] for each in printed)
-    [merged] = [each for each in printed if each["metadata"]["name"] == "a-grammars"]
+    [merged] = [each for each in printed if each["metadata"]["name"] == "tiny-grammars"]
     assert merged["data"] == {"card.JSONSchema": "{}", "code.Absent": "there is no ConfigMap more"}
 
 
@@ -232,11 +269,3 @@ def test_a_reader_that_is_gone_ends_it_quietly() -> None:
     finally:
         os.close(writer)
     assert (done.returncode, done.stderr) == (1, b"")
-
-
-def test_options_are_completed_by_the_shell(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
-    monkeypatch.setenv("_GUIDEDMODEL_COMPLETE", "bash_complete")
-    monkeypatch.setenv("COMP_WORDS", "guidedmodel run --v")
-    monkeypatch.setenv("COMP_CWORD", "2")
-    assert main([]) == 0
-    assert capsys.readouterr().out.split() == ["plain,--volume", "plain,--viewer"]

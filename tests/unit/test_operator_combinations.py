@@ -1,12 +1,17 @@
 """What goes with what, as whoever writes a resource hears of it."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from guided_operator.api.combinations import facts_of
+from guided_contract.status import PodStatus
+from guided_operator.api.combinations import facts_of, remarks
+from guided_operator.cli.command_line import main
 from guided_operator.policy.spec_checks import check
-from support.manifests import guided_model
+from guided_operator.reconcile.conditions.chains import decide
+from support.manifests import as_text, changed, guided_model, minimal
+from support.observed import applied, model, seen, situation, telling
 
 ADAPTIVE = {"method": "MTP", "numTokens": 1, "verification": "Adaptive"}
 ADAPTERS = {"adapters": [{"name": "a", "uri": "pvc://adapters/a"}]}
@@ -71,29 +76,36 @@ def test_drafts_want_room(drafts: Any, args: list[str], fields: dict[str, Any], 
 
 
 @pytest.mark.parametrize(
-    ("words", "is_refused"),
-    [([], False), (["--max-num-seqs=2"], False), (["--max-num-seqs=1"], True), (["--max-logprobs=-1"], True)],
+    ("word", "is_refused"),
+    [("--max-num-seqs=2", False), ("--max-num-seqs=1", True), ("--max-logprobs=-1", True)],
 )
-def test_rows_to_shard_have_bounds(words: list[str], *, is_refused: bool) -> None:
-    found = refusals(["--enable-batch-sharded-sampling", *words], parallelism__tensor=2)
-    assert len(found) == is_refused
+def test_rows_to_shard_have_bounds(word: str, *, is_refused: bool) -> None:
+    assert len(refusals(["--enable-batch-sharded-sampling", word], parallelism__tensor=2)) == is_refused
 
 
 @pytest.mark.parametrize(
-    ("fields", "runner"),
+    ("fields", "fact", "value"),
     [
-        ({}, "V2"),
-        ({"engine__env": V1}, "V1"),
-        (CPU, ""),  # whether its build has a Triton decides
-        ({"engine__args": ["--enable-dbo"]}, "V1"),
-        ({"engine__args": ["--enable-dbo"], "engine__env": V2}, "V2"),
-        ({"engine__accelerator": {"resource": "amd.com/gpu"}}, ""),
+        ({}, "runner", "V2"),
+        ({"engine__env": V1}, "runner", "V1"),
+        (CPU, "runner", ""),  # whether its build has a Triton decides
+        ({"engine__args": ["--enable-dbo"]}, "runner", "V1"),
+        ({"engine__args": ["--enable-dbo"], "engine__env": V2}, "runner", "V2"),
+        ({"engine__accelerator": {"resource": "amd.com/gpu"}}, "runner", ""),
+        # The last word says whether a batch is overlapped.
+        ({"engine__args": ["--enable-dbo", "--no-enable-dbo"]}, "dbo", False),
+        ({"engine__args": ["--ubatch_size", "2"]}, "dbo", True),
+        ({"engine__args": ["--ubatch-size", "2", "--ubatch-size=0"]}, "dbo", False),
+        ({"engine__args": ["--ubatch-size=0", "--enable-dbo"]}, "dbo", True),
+        # On a CPU vLLM leaves out one of both options alone.
+        ({"engine__args": ["--enable-dbo"], **CPU}, "dbo", True),
+        ({"engine__args": ["--ubatch-size=2"], **CPU}, "dbo", False),
     ],
 )
-def test_the_model_runner_is_the_one_that_is_asked_for_or_that_vllm_takes(
-    fields: dict[str, Any], runner: str
+def test_model_runner_and_overlap_are_those_that_are_asked_for_or_that_vllm_takes(
+    fields: dict[str, Any], fact: str, value: object
 ) -> None:
-    assert facts_of(guided_model(**fields).spec).runner == runner
+    assert getattr(facts_of(guided_model(**fields).spec), fact) == value
 
 
 @pytest.mark.parametrize("value", ["", "2", "true", None])
@@ -104,19 +116,60 @@ def test_a_model_runner_that_the_table_cannot_read_is_refused(value: str | None)
     assert [each.field for each in check(gm)] == ["spec.engine.env[0]"]
 
 
+DRAFT = {"method": "DraftModel", "numTokens": 3, "draftModel": {"uri": "hf://o/head"}}
+NGRAM = {"method": "NGram", "numTokens": 3}
+BLOCK = {"method": "DSpark", "numTokens": 3, "verification": "Block"}
+
+
+BEHIND = {"parallelism": {"pipeline": 2, "tensor": 1}}
+
+
+def test_what_falls_back_is_said_where_a_manifest_is_checked_and_by_the_condition(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fields = {**BEHIND, "engine__env": V1}
+    file = tmp_path / "m.yaml"
+    file.write_text(as_text(changed(minimal(), **fields)))
+    assert main(["validate", "-f", str(file)]) == 0
+    said = capsys.readouterr()
+    assert said.out.endswith("is valid\n")
+    told = "spec.parallelism.pipeline: falls back: Model Runner V1 schedules pipeline stages synchronously"
+    assert told in said.err
+    engine = {**minimal()["spec"]["engine"], "env": V1}
+    found = decide(situation(applied(seen(model(**BEHIND, engine=engine)))))["Compatible"]
+    assert (found.status, found.reason) == ("True", "Supported")
+    assert found.message.startswith(told)
+
+
 @pytest.mark.parametrize(
-    ("args", "fields", "overlaps"),
+    "fields",
     [
-        (["--enable-dbo", "--no-enable-dbo"], {}, False),
-        (["--ubatch_size", "2"], {}, True),
-        (["--ubatch-size", "2", "--ubatch-size=0"], {}, False),
-        (["--ubatch-size=0", "--enable-dbo"], {}, True),
-        # On a CPU vLLM leaves out one of both options alone.
-        (["--enable-dbo"], CPU, True),
-        (["--ubatch-size=2"], CPU, False),
+        {},
+        {"engine__accelerator": {"type": "None"}},
+        {"speculative": DRAFT | {"draftSampling": "Probabilistic"}},
     ],
 )
-def test_the_last_word_says_whether_a_batch_is_overlapped(
-    args: list[str], fields: dict[str, Any], *, overlaps: bool
-) -> None:
-    assert facts_of(guided_model(engine__args=args, **fields).spec).dbo is overlaps
+def test_of_what_neither_falls_back_nor_is_refused_nothing_is_told(fields: dict[str, Any]) -> None:
+    assert [*remarks(facts_of(guided_model(**fields).spec))] == []
+
+
+def test_what_only_one_of_two_model_runners_does_is_told_of_it() -> None:
+    on_amd = {**BEHIND, "engine__accelerator": {"resource": "amd.com/gpu"}}
+    [told] = remarks(facts_of(guided_model(**on_amd, speculative=NGRAM | {"method": "MTP"}).spec))
+    assert "falls back on Model Runner V1: " in told
+    # That runner has no DSpark, so it will not be the one.
+    assert [*remarks(facts_of(guided_model(**on_amd, speculative=BLOCK).spec))] == []
+
+
+@pytest.mark.parametrize(
+    ("fields", "scheduling"),
+    [
+        (BEHIND, "Sync"),
+        ({"engine": {**minimal()["spec"]["engine"], "args": ["--enable-dbo"]}}, "Async"),
+    ],
+)
+def test_what_pods_say_of_their_model_runner_counts(fields: dict[str, Any], scheduling: Any) -> None:
+    page = PodStatus(ready=True, versions={"modelRunner": "V1"}, scheduling=scheduling)
+    told = telling(page, raw=model(**fields))
+    assert told.facts is not None
+    assert any("falls back" in each for each in remarks(told.facts))

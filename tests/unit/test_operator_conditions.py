@@ -15,7 +15,6 @@ from guided_operator.reconcile.conditions.chains import decide
 from guided_operator.reconcile.conditions.situation import Situation
 from guided_operator.reconcile.report import make_status, to_object
 from guided_operator.watch.sidecar_status import Page
-from support.kstatus import kstatus
 from support.observed import (
     applied,
     model,
@@ -25,6 +24,7 @@ from support.observed import (
     seen,
     serving,
     situation,
+    telling,
     with_deployment,
 )
 
@@ -234,28 +234,19 @@ def test_exit_code_image_and_last_words_reach_the_user() -> None:
     )
 
 
-def paged(**pages: PodStatus) -> Situation:
-    """Return the situation of a model whose pods have these pages, and are as ready as they say."""
-    raw = model(replicas=len(pages))
-    pods = [pod(name, revision_of(raw), ready=page.ready) for name, page in pages.items()]
-    found = serving(*pods, raw=raw)
-    read = {f"uid-{name}": Page(page) for name, page in pages.items()}
-    return situation(dataclasses.replace(found.observed, pages=read))
-
-
 def test_a_pod_that_only_starts_does_not_hide_one_that_is_stuck() -> None:
     starting = PodStatus(ready=False, reason="RanksMissing", message="2 of 2 ranks are not connected: 0, 1")
     stuck = PodStatus(ready=False, reason="EngineStalled", message="no step for 20 s")
-    found = decide(paged(a=starting, b=stuck, c=PodStatus(ready=True)))
+    found = decide(telling(starting, stuck, PodStatus(ready=True), raw=model(replicas=3)))
     for name in ("Ready", "GuidedDecoding"):
-        assert (found[name].reason, found[name].message) == ("EngineStalled", "pod b: no step for 20 s")
+        assert (found[name].reason, found[name].message) == ("EngineStalled", "pod m-1: no step for 20 s")
 
 
 def test_a_spent_restart_budget_tells_the_last_failure() -> None:
     failure = Failure(code="grammar_compile_crashed", message="signal 11", time="2026-11-21T12:00:00Z")
     page = PodStatus(ready=True, exhausted="new grammars are refused", last_failure=failure)
-    message = decide(paged(a=page))["GuidedDecoding"].message
-    assert message == "pod a: new grammars are refused; last failure: grammar_compile_crashed: signal 11"
+    message = decide(telling(page))["GuidedDecoding"].message
+    assert message == "pod m-0: new grammars are refused; last failure: grammar_compile_crashed: signal 11"
 
 
 def test_progressing_says_what_a_rollout_of_one_replica_means() -> None:
@@ -267,6 +258,19 @@ def test_progressing_says_what_a_rollout_of_one_replica_means() -> None:
     assert price in message(restartToken="1")
     assert price not in message(restartToken="1", maxSurge=1, maxUnavailable=0)
     assert price not in decide(serving())["Progressing"].message, "a model's first pods replace none"
+
+
+def kstatus(item: dict[str, Any]) -> str:
+    """Return what Flux and Helm 4 make of it, by fluxcd/cli-utils' pkg/kstatus."""
+    status = item["status"]
+    conditions = {each["type"]: each["status"] for each in status["conditions"]}
+    if "deletionTimestamp" in item["metadata"]:
+        return "Terminating"
+    if status["observedGeneration"] != item["metadata"]["generation"] or conditions.get("Reconciling") == YES:
+        return "InProgress"
+    if conditions.get("Stalled") == YES:
+        return "Failed"
+    return "Current" if conditions.get("Ready", YES) == YES else "InProgress"
 
 
 @pytest.mark.parametrize(

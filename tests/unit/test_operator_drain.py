@@ -10,22 +10,13 @@ import pytest
 from guided_contract import config
 from guided_operator.builders.configuration import pod_config as made_for
 from guided_operator.builders.drain import END_S
-from guided_operator.builders.pod import pod_template
-from guided_operator.builders.pod_paths import Site
 from guided_operator.cli.local.site import local_site
-from support.manifests import guided_model
-
-SITE = Site("registry/guidedmodel:1")
-
-
-def pod(**spec: Any) -> dict[str, Any]:
-    found: dict[str, Any] = pod_template(guided_model(**spec), SITE)["spec"]
-    return found
+from support.manifests import SITE, guided_model, pod_of
 
 
 def test_the_grace_period_has_room_for_the_drain_and_the_end() -> None:
     for drain, grace_s in (({}, 5 + 300 + END_S), ({"timeout": "1500ms"}, 7 + END_S)):
-        assert pod(drain=drain)["terminationGracePeriodSeconds"] == grace_s
+        assert pod_of(guided_model(drain=drain))["terminationGracePeriodSeconds"] == grace_s
 
 
 # Deaf, as a container's first process is to what it has no handler for, until it has been told to hear.
@@ -40,7 +31,7 @@ signal.pause()
 
 
 def test_a_container_is_sent_term_once_it_hears_it() -> None:
-    for container in (*pod()["containers"], pod()["initContainers"][-1]):
+    for container in (*pod_of(guided_model())["containers"], pod_of(guided_model())["initContainers"][-1]):
         [*command] = container["lifecycle"]["preStop"]["exec"]["command"]
         deaf = subprocess.Popen([sys.executable, "-c", DEAF], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         assert deaf.stdin is not None
@@ -56,7 +47,7 @@ def test_a_container_is_sent_term_once_it_hears_it() -> None:
 
 
 def test_term_is_held_back_for_a_while_only() -> None:
-    command = pod()["containers"][0]["lifecycle"]["preStop"]["exec"]["command"]
+    command = pod_of(guided_model())["containers"][0]["lifecycle"]["preStop"]["exec"]["command"]
     with subprocess.Popen(["/bin/sleep", "60"]) as deaf:
         looks = [*command, "sh", str(deaf.pid), "3"]
         assert subprocess.run(looks, timeout=5, check=False).returncode == 0
@@ -65,7 +56,7 @@ def test_term_is_held_back_for_a_while_only() -> None:
 
 
 def test_an_engine_that_fails_its_probes_gets_no_time_to_drain() -> None:
-    [engine] = pod()["containers"]
+    [engine] = pod_of(guided_model())["containers"]
     for probe in ("startupProbe", "livenessProbe"):
         assert engine[probe]["terminationGracePeriodSeconds"] == END_S
 
@@ -80,7 +71,7 @@ def test_the_launcher_is_told_how_long_to_wait_and_on_a_laptop_it_does_not(tmp_p
 def test_a_pod_is_unready_within_thirty_seconds_of_its_engines_stall() -> None:
     from guided_sidecar.health.engine_state import FRESH_NS
 
-    readiness = pod()["initContainers"][-1]["readinessProbe"]
+    readiness = pod_of(guided_model())["initContainers"][-1]["readinessProbe"]
     asked_s = readiness["failureThreshold"] * max(readiness["periodSeconds"], readiness["timeoutSeconds"])
     judged_s = 1
     assert FRESH_NS / 1e9 + judged_s + asked_s < 30

@@ -18,9 +18,9 @@ from guided_operator.reconcile.report import make_status
 from guided_operator.watch import grammar_sources
 from guided_operator.watch.cache import Cache
 from guided_operator.watch.informers import Informers
-from guided_operator.watch.sidecar_status import Page, SidecarReader
+from guided_operator.watch.sidecar_status import SidecarReader
 from support.memory_api import MemoryApi
-from support.observed import UID, applied, model, planned, pod, revision_of, seen, serving, situation
+from support.observed import UID, applied, model, planned, seen, situation, telling
 
 Object = dict[str, Any]
 NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
@@ -74,18 +74,6 @@ class TestMerge:
         assert data["b.Regex"] == "small"
 
 
-class TestPlan:
-    def test_files_are_written_and_what_pods_have_is_kept(self) -> None:
-        observed = applied(seen(named(grammar("a")), sources={"texts": {"a": "x+"}}))
-        stored = observed.children["ConfigMap"]["m-grammars"]
-        assert stored["data"] == {"a.Regex": "x+"}
-        lost = dataclasses.replace(observed, sources={"texts": None, "m-grammars": stored["data"]})
-        plan = planned(lost)
-        [wanted] = [each for each in plan.children if each["metadata"]["name"] == "m-grammars"]
-        assert wanted["data"] == {"a.Regex": "x+"}
-        assert plan.grammar_faults == {"a": "there is no ConfigMap texts"}
-
-
 class TestReport:
     def test_a_text_that_is_not_there_is_a_condition_with_the_name(self) -> None:
         found = situation(applied(seen(named(grammar("card")))))
@@ -95,30 +83,20 @@ class TestReport:
         assert make_status(found, NOW).grammars.pending == 1
 
     def test_pods_tell_and_the_worst_counts(self) -> None:
-        raw = named(grammar("a"), grammar("b"))
-        pods = [pod(name, revision_of(raw)) for name in "xy"]
-        seen_so = serving(*pods, raw=raw)
-        observed = dataclasses.replace(seen_so.observed, sources={"texts": {"a": "1", "b": "2"}})
         good = [GrammarStatus(name=name, state="Ready") for name in "ab"]
         stale = GrammarStatus(name="b", state="Stale", reason="Unclosed")
         bad = [stale, GrammarStatus(name="nobody-s", state="Failed")]
-        told = {
-            each.uid: Page(PodStatus(ready=True, grammars=grammars))
-            for each, grammars in zip(pods, (good, bad), strict=True)
-        }
-        found = situation(dataclasses.replace(observed, pages=told))
+        pages = (PodStatus(ready=True, grammars=grammars) for grammars in (good, bad))
+        observed = telling(*pages, raw=named(grammar("a"), grammar("b"))).observed
+        found = situation(dataclasses.replace(observed, sources={"texts": {"a": "1", "b": "2"}}))
         condition = decide(found)["GuidedDecoding"]
         assert (condition.status, condition.reason) == ("False", "GrammarsPending")
-        assert "pod y: grammar b is Stale: Unclosed" in condition.message
+        assert "pod m-1: grammar b is Stale: Unclosed" in condition.message
         counts = make_status(found, NOW).grammars.model_dump()
         assert counts == {"ready": 1, "pending": 0, "stale": 1, "failed": 0}
 
 
 class TestSources:
-    def put(self, api: MemoryApi, name: str, **data: str) -> None:
-        item = {"metadata": {"name": name, "namespace": "ns", "resourceVersion": "1"}, "data": data}
-        api.objects[kinds.CONFIG_MAP.path("ns", name)] = item
-
     @pytest.mark.parametrize(("uid", "is_told"), [(UID, True), ("another", False)])
     async def test_texts_that_pods_have_are_those_of_our_own_configmap(
         self, uid: str, *, is_told: bool
@@ -143,17 +121,15 @@ class TestSources:
         """Found by an attack: four models that name 64 ConfigMaps of 1 MB each took the operator 617 MiB."""
         api = MemoryApi()
         most = grammar_files.MAX_BYTES
+        data = {"a": (most // 2) * "<", "b": most * "<"}
         for number in range(8):
-            self.put(api, f"texts{number}", a=(most // 2) * "<", b=most * "<")
+            api.objects[kinds.CONFIG_MAP.path("ns", f"texts{number}")] = {"metadata": {}, "data": data}
         found = await grammar_sources.read(api, "ns", {f"texts{number}": {"a"} for number in range(9)})
         assert found.pop("texts8") is None, "it is not there"
         texts = [found[name]["a"] for name in sorted(found)]  # type: ignore[index]
         assert [text is not None for text in texts] == [True, True, *6 * [False]]
         assert all(data is not None and data.keys() == {"a"} for data in found.values())
-        grammars = [
-            {"name": f"g{number}", "kind": "Regex", "configMapKeyRef": {"name": f"texts{number}", "key": "a"}}
-            for number in range(8)
-        ]
-        _, faults = merge(parse(model(guidedDecoding={"grammars": grammars})), found, {})
+        grammars = [grammar(f"g{number}", config_map=f"texts{number}", key="a") for number in range(8)]
+        _, faults = files(named(*grammars), found)
         assert faults.keys() >= {f"g{number}" for number in range(2, 8)}
         assert "at most 1 MiB" in faults["g7"]

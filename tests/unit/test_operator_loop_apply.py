@@ -182,12 +182,14 @@ async def test_what_is_refused_for_a_moment_is_nobodys_fault(refusal: ApiError, 
         await world.settle()
 
 
-async def test_unseen_kind_is_neither_created_nor_repaired() -> None:
+@pytest.mark.parametrize(("kind", "leaves_pods_alone"), [(kinds.SERVICE, False), (kinds.REVISION, True)])
+async def test_unseen_kind_is_neither_created_nor_repaired(
+    kind: kinds.Kind, *, leaves_pods_alone: bool
+) -> None:
     world = World()
-    blind = dataclasses.replace(seen(), blind={"Service": "no right"})
-    await world.settle(blind)
-    assert kinds.SERVICE.path("ns", "m") not in world.api.objects
-    assert kinds.DEPLOYMENT.path("ns", "m") in world.api.objects
+    assert (await world.settle(dataclasses.replace(seen(), blind={kind.name: "no right"}))).faults == ()
+    assert kind.name not in world.api.children()
+    assert (kinds.DEPLOYMENT.path("ns", "m") not in world.api.objects) == leaves_pods_alone
 
 
 async def test_pruning_spares_what_is_not_ours() -> None:
@@ -211,10 +213,3 @@ async def test_pruning_spares_what_is_not_ours() -> None:
 def test_yaml_has_no_raw_line_breaks_or_control_characters() -> None:
     text = as_yaml({"a": "x\u2028y\x85z\x7f\n😀é"})
     assert text == '{"a":"x\\u2028y\\u0085z\\u007f\\n😀é"}'
-
-
-async def test_pods_are_left_alone_while_their_revisions_cannot_be_seen() -> None:
-    world = World()
-    blind = dataclasses.replace(seen(), blind={"ControllerRevision": "no right"})
-    assert (await world.settle(blind)).faults == ()
-    assert world.api.writes == []

@@ -5,9 +5,10 @@ from typing import Any
 
 from guided_operator.builders.pod_paths import Site
 from guided_operator.kube import kinds
+from guided_operator.policy.installation_limits import Limits
 from guided_operator.reconcile.plan import plan
 from guided_operator.reconcile.rollout import revision
-from support.observed import applied, model, planned, pod, revision_of, seen
+from support.observed import SITE, applied, model, planned, pod, revision_of, seen
 
 Object = dict[str, Any]
 
@@ -24,14 +25,15 @@ def changed(number: int) -> Object:
     return raw
 
 
-def test_invalid_spec_plans_nothing_and_prunes_nothing() -> None:
+def test_invalid_spec_or_one_beyond_limits_plans_nothing_and_prunes_nothing() -> None:
     raw = model()
     raw["spec"]["engine"]["image"] = "vllm/vllm-openai:v0.1.0"
-    wanted = planned(applied(seen()))
-    refused = planned(dataclasses.replace(applied(seen()), model=raw))
-    assert wanted.children
-    assert refused.problems
-    assert (refused.children, refused.surplus) == ((), ())
+    observed = applied(seen())
+    assert planned(observed).children
+    limits = Limits(images=("registry.example",))
+    for refused in (planned(dataclasses.replace(observed, model=raw)), plan(observed, SITE, limits)):
+        assert [problem.field for problem in refused.problems] == ["spec.engine.image"]
+        assert (refused.children, refused.surplus) == ((), ())
 
 
 def test_value_of_a_later_release_is_a_problem_and_no_crash() -> None:

@@ -4,11 +4,15 @@ import dataclasses
 import datetime as dt
 from typing import Any
 
+import pytest
+
+from guided_contract.status import PodStatus
 from guided_operator.reconcile.apply import Fault, Outcome
 from guided_operator.reconcile.observe import Observed
 from guided_operator.reconcile.report import make_status, report, to_object
+from guided_operator.watch.sidecar_status import Page
 from support.memory_api import MemoryApi
-from support.observed import applied, model, pod, reason, revision_of, seen, serving, situation
+from support.observed import applied, model, pod, revision_of, seen, serving, situation, telling
 
 NOW = dt.datetime(2026, 11, 21, 12, tzinfo=dt.UTC)
 NEW = revision_of()
@@ -19,27 +23,43 @@ def unheard(_about: object, _reason: str, _message: str) -> None:
     """Warn nobody."""
 
 
-def test_status_of_an_invalid_edit_says_what_runs() -> None:
-    image = "docker.io/vllm/vllm-openai@sha256:" + 64 * "a"
-    served = dataclasses.replace(
-        applied(seen()),
-        pods=(
-            dataclasses.replace(pod("a", NEW), image=image),
-            dataclasses.replace(pod("b", OLD), ready=False),
-            dataclasses.replace(pod("c", OLD), ready=False),
-        ),
+GROUPS = {"parallelism": {"nodes": 2, "tensor": 2}}
+OLD_IMAGE = {"engine": {"image": "vllm/vllm-openai:v0.1.0"}}
+
+
+REFUSED = {"resources": {"limits": {"foo": "1"}}}  # by the API server: the operator has no problem with it
+
+
+@pytest.mark.parametrize(
+    ("spec", "change", "fault"),
+    [
+        ({}, OLD_IMAGE, ""),
+        ({}, {"model": {"uri": 5}}, ""),
+        ({}, REFUSED, "ApplyRefused"),
+        (GROUPS, REFUSED, "ApplyRefused"),
+    ],
+)
+def test_status_goes_on_with_what_runs_while_an_edit_is_refused(
+    spec: dict[str, Any], change: dict[str, Any], fault: str
+) -> None:
+    image, new = "docker.io/vllm/vllm-openai@sha256:" + 64 * "a", revision_of(model(**spec))
+    pods = (
+        pod("a", new, image=image),
+        *(pod(name, OLD, ready=False) for name in "bc"),
     )
+    pages = {"uid-a": Page(PodStatus(ready=True, versions={"vllm": "0.32.0"}))}
+    served = dataclasses.replace(applied(seen(model(**spec))), pods=pods, pages=pages)
     right = make_status(situation(served), NOW)
-    for change in ({"engine": {"image": "vllm/vllm-openai:v0.1.0"}}, {"model": {"uri": 5}}):
-        raw = model()
-        raw["spec"] |= change
-        found = situation(dataclasses.replace(served, model=raw))
-        made = make_status(found, NOW)
-        assert reason(found, "Compatible") == ("False", "Invalid")
-        for field in ("url", "revision", "replicas", "ready_replicas", "updated_replicas", "resolved"):
-            assert getattr(made, field) == getattr(right, field), field
-        assert (made.revision, made.resolved.image) == (NEW, image)
-        assert made.url
+    assert (right.revision, right.resolved.image) == (new, image)
+    assert right.url
+    outcome = Outcome((Fault(fault, "Deployment m: Invalid value: foo"),) if fault else ())
+    edited = dataclasses.replace(served, model=model(**{**spec, **change}))
+    made = make_status(situation(edited, outcome), NOW)
+    for field in ("url", "revision", "replicas", "ready_replicas", "updated_replicas", "resolved"):
+        assert getattr(made, field) == getattr(right, field), field
+    conditions = {each.type: each for each in made.conditions}
+    assert conditions["GuidedDecoding"].status == "True"
+    assert (conditions["Ready"].status, conditions["Ready"].reason) == ("False", fault or "Incompatible")
 
 
 def test_url_is_of_a_service_of_ours() -> None:
@@ -96,20 +116,20 @@ async def test_a_spent_restart_budget_is_told_in_one_event() -> None:
         assert about["metadata"]["uid"] == raw["metadata"]["uid"]
         warned.append((reason, message))
 
-    async def told(reason: str) -> list[tuple[str, str]]:
+    async def told(reason: str, **said: Any) -> list[tuple[str, str]]:
         nonlocal raw
-        said: dict[str, object] = {"ready": not reason, "reason": reason, "message": "why"}
-        if reason == "ServiceExhausted":
-            said = {"exhausted": "why"}
-        found = serving(pod("a", NEW, ready=said.get("ready", True)), raw=raw, **said)
+        found = telling(PodStatus(ready=not reason, reason=reason, message="why", **said), raw=raw)
         await report(api, warn, found.observed, make_status(found, NOW))
         raw = {**model(), "status": to_object(make_status(found, NOW))}
         return warned
 
+    async def spent() -> list[tuple[str, str]]:
+        return await told("", exhausted="why")
+
     assert not await told("")
-    [(reason, message)] = await told("ServiceExhausted")
+    [(reason, message)] = await spent()
     assert reason == "ServiceExhausted"
-    assert "pod a: why" in message
-    assert len(await told("ServiceExhausted")) == 1
+    assert "pod m-0: why" in message
+    assert len(await spent()) == 1
     assert len(await told("ProbeFailed")) == 1
-    assert len(await told("ServiceExhausted")) == 2
+    assert len(await spent()) == 2

@@ -6,7 +6,6 @@ import json
 import logging
 import math
 from pathlib import Path
-from typing import Any
 
 import pytest
 from devtools import operator_names as names
@@ -25,21 +24,13 @@ KEY = Key("ns", "m")
 ONE = Replicas("r", desired=1, ready=1, updated=1, starting=0, start_s=0.0)
 
 
-def samples(text: str) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
-    """Return what Prometheus' own parser reads on a page."""
-    families = text_string_to_metric_families(text)
-    return {(s.name, tuple(sorted(s.labels.items()))): s.value for f in families for s in f.samples}
-
-
 def test_models_are_counted_by_condition() -> None:
     metrics, ready = OperatorMetrics(), [("Ready", "True", "PodsReady")]
 
     def counted() -> dict[tuple[str, ...], float]:
-        return {
-            tuple(dict(labels)[name] for name in ("condition", "status", "reason")): value
-            for (name, labels), value in samples(metrics.page().decode()).items()
-            if name == "guidedmodel_operator_resources"
-        }
+        families = text_string_to_metric_families(metrics.page().decode())
+        found = [s for f in families for s in f.samples if s.name == "guidedmodel_operator_resources"]
+        return {tuple(s.labels[name] for name in ("condition", "status", "reason")): s.value for s in found}
 
     metrics.models.count(KEY, ready, ONE)
     metrics.models.count(Key("ns", "other"), [*ready, ("Compatible", "True", "Supported")], ONE)
@@ -76,8 +67,8 @@ class Passes:
             raise end
         return end
 
-    def counted(self) -> dict[Any, float]:
-        return samples(self.metrics.page().decode())
+    def value(self, name: str, **labels: str) -> float | None:
+        return self.metrics.registry.get_sample_value(f"guidedmodel_operator_reconcile_{name}", labels)
 
 
 @played
@@ -91,18 +82,11 @@ async def test_passes_and_waits_are_counted_and_failures_by_reason() -> None:
     )
     passes.loops.wake(KEY)
     await asyncio.sleep(60)
-    counted = passes.counted()
-    assert counted["guidedmodel_operator_reconcile_seconds_count", (("outcome", "done"),)] == 1
-    assert counted["guidedmodel_operator_reconcile_seconds_count", (("outcome", "failed"),)] == 4
-    assert counted["guidedmodel_operator_reconcile_seconds_sum", (("outcome", "failed"),)] == pytest.approx(
-        0.8
-    )
-    errors = {
-        labels[0][1]: value
-        for (name, labels), value in counted.items()
-        if name == "guidedmodel_operator_reconcile_errors_total" and value
-    }
-    assert errors == {"NameConflict": 1, "WriteConflict": 1, "NotLeadingError": 1, "Bug": 1}
+    assert passes.value("seconds_count", outcome="done") == 1
+    assert passes.value("seconds_count", outcome="failed") == 4
+    assert passes.value("seconds_sum", outcome="failed") == pytest.approx(0.8)
+    for reason in ("NameConflict", "WriteConflict", "NotLeadingError", "Bug"):
+        assert passes.value("errors_total", reason=reason) == 1
     waits = [after - before - 0.2 for before, after in itertools.pairwise(passes.began_s)]
     assert waits == pytest.approx([0.5, 1.0, 2.0, 4.0]), "longer each time"
 
@@ -143,27 +127,22 @@ async def test_a_page_that_is_due_makes_a_pass_only_where_it_says_something_else
     assert len(passes.began_s) == 2
 
 
-@pytest.fixture
-def record() -> logging.LogRecord:
-    return logging.LogRecord(
-        "guided_operator.reconcile.apply", logging.WARNING, "f", 1, 'a "%s"', ("b",), None
-    )
-
-
-def logged(record: logging.LogRecord, form: logs.LogFormat) -> str:
+def logged(form: logs.LogFormat) -> str:
+    name = "guided_operator.reconcile.apply"
+    record = logging.LogRecord(name, logging.WARNING, "f", 1, 'a "%s"', ("b",), None)
     handler = logs.handler(form)
     assert handler.filter(record)
     return handler.format(record)
 
 
-def test_log_names_the_object_in_either_form(record: logging.LogRecord) -> None:
+def test_log_names_the_object_in_either_form() -> None:
     with logs.about(KEY):
-        text, line = logged(record, "text"), json.loads(logged(record, "json"))
+        text, line = logged("text"), json.loads(logged("json"))
     assert text.endswith('WARNING guided_operator.reconcile.apply: ns/m: a "b"')
     assert (line["namespace"], line["name"], line["message"]) == ("ns", "m", 'a "b"')
     assert (line["level"], line["logger"]) == ("WARNING", "guided_operator.reconcile.apply")
-    assert logged(record, "text").endswith('guided_operator.reconcile.apply: a "b"')
-    assert "name" not in json.loads(logged(record, "json"))
+    assert logged("text").endswith('guided_operator.reconcile.apply: a "b"')
+    assert "name" not in json.loads(logged("json"))
 
 
 def test_the_document_holds_the_tables() -> None:

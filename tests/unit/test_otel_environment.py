@@ -1,8 +1,8 @@
 """OpenTelemetry's variables: what they say where the resource says nothing, and how spans are sent."""
 
 import os
-from collections.abc import Callable, Iterator
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -16,29 +16,20 @@ from guided_sidecar.telemetry.pipeline import Telemetry
 
 ENDPOINT = "http://collector:4318"
 OTLP = "OTEL_EXPORTER_OTLP"
-Load = Callable[[TelemetryConfig, dict[str, str]], settings.Settings]
+HERE = {f"{OTLP}_ENDPOINT": ENDPOINT}
+GRPC = {f"{OTLP}_PROTOCOL": "grpc"}
 
 
 @pytest.mark.parametrize(
     ("env", "expected"),
     [
         ({}, {}),
-        ({f"{OTLP}_ENDPOINT": ENDPOINT}, {"endpoint": ENDPOINT}),
+        (HERE, {"endpoint": ENDPOINT}),
         ({f"{OTLP}_ENDPOINT": "http://x", f"{OTLP}_TRACES_ENDPOINT": ENDPOINT}, {"endpoint": ENDPOINT}),
-        (
-            {f"{OTLP}_ENDPOINT": ENDPOINT, f"{OTLP}_PROTOCOL": "grpc"},
-            {"endpoint": ENDPOINT, "protocol": "GRPC"},
-        ),
-        (
-            {
-                f"{OTLP}_ENDPOINT": ENDPOINT,
-                f"{OTLP}_PROTOCOL": "grpc",
-                f"{OTLP}_TRACES_PROTOCOL": "http/protobuf",
-            },
-            {"endpoint": ENDPOINT},
-        ),
-        ({f"{OTLP}_ENDPOINT": ENDPOINT, "OTEL_TRACES_EXPORTER": "none"}, {}),
-        ({f"{OTLP}_ENDPOINT": ENDPOINT, "OTEL_SDK_DISABLED": "True"}, {}),
+        (HERE | GRPC, {"endpoint": ENDPOINT, "protocol": "GRPC"}),
+        (HERE | GRPC | {f"{OTLP}_TRACES_PROTOCOL": "http/protobuf"}, {"endpoint": ENDPOINT}),
+        (HERE | {"OTEL_TRACES_EXPORTER": "none"}, {}),
+        (HERE | {"OTEL_SDK_DISABLED": "True"}, {}),
     ],
 )
 def test_the_environment_names_the_exporter_where_the_resource_has_none(
@@ -54,31 +45,14 @@ def test_the_resources_fields_win(name: str) -> None:
     assert said.within(env) == said
 
 
-@pytest.fixture
-def load(tmp_path: Path) -> Iterator[Load]:
-    """Return the service's settings, which change the environment, as it is at last."""
-    before = dict(os.environ)
-
-    def loaded(telemetry: TelemetryConfig, env: dict[str, str]) -> settings.Settings:
-        file = tmp_path / "config.json"
-        file.write_bytes(config.encode(_pod(telemetry)))
-        os.environ.update({names.ENV_CONFIG: str(file), **env})
-        return settings.load()
-
-    yield loaded
-    os.environ.clear()
-    os.environ.update(before)
-
-
-def test_the_sidecar_takes_the_environments_collector_with_its_headers(load: Load) -> None:
-    env = {f"{OTLP}_ENDPOINT": ENDPOINT, f"{OTLP}_HEADERS": "authorization=Bearer%20x"}
-    assert load(TelemetryConfig(), env).pod.telemetry.endpoint == ENDPOINT
-    assert env.items() <= os.environ.items()
-
-
-async def test_a_disabled_sdk_sends_nothing_and_prometheus_still_reads(load: Load) -> None:
-    env = {"OTEL_SDK_DISABLED": "true"}
-    pod = load(TelemetryConfig(endpoint=ENDPOINT), env).pod
+async def test_a_disabled_sdk_sends_nothing_and_prometheus_still_reads(tmp_path: Path) -> None:
+    file = tmp_path / "config.json"
+    file.write_bytes(config.encode(_pod()))
+    with mock.patch.dict(os.environ, HERE | {names.ENV_CONFIG: str(file)}):
+        assert settings.load().pod.telemetry.endpoint == ENDPOINT
+    with mock.patch.dict(os.environ, HERE | {names.ENV_CONFIG: str(file), "OTEL_SDK_DISABLED": "true"}):
+        pod = settings.load().pod
+        assert "OTEL_SDK_DISABLED" not in os.environ, "the SDK would make no spans"
     telemetry = Telemetry(pod, lambda _digests: None)
     telemetry.tracer.start_span("grammar.load", spans.remote(None)).end()
     page = telemetry.metrics.render().decode()
