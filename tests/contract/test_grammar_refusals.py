@@ -106,7 +106,8 @@ def test_what_jsonschema_calls_broken_is() -> None:
 
 
 # What is too wide at the beginning of a text is not within a tag.
-IN_TAGS = [row for row in ROWS if row.kind == "json" and row.path and "always present" not in row.words]
+VALUES = [row for row in ROWS if row.kind == "json" and row.path and not isinstance(row.grammar, str)]
+IN_TAGS = [row for row in VALUES if "always present" not in row.words]
 
 
 @pytest.mark.parametrize("row", IN_TAGS[::9])
