@@ -9,7 +9,6 @@ from guided_sidecar.grammar.compile import proof
 from guided_sidecar.grammar.compile.judge import Judge
 from guided_sidecar.grammar.prepare.jobs import load_of
 from guided_sidecar.grammar.worker_messages import Done
-from support import tokenizers
 from support.worker_and_rank import EOS, WorkerAndRank
 
 STRING, INTEGER = {"type": "string"}, {"type": "integer"}
@@ -26,9 +25,7 @@ class Pod(WorkerAndRank):
 
     def accepts(self, done: Done, text: str) -> bool:
         assert not self.ranks.load(load_of(self.key, done)).error
-        matcher = self.ranks.matcher(self.key, [EOS])
-        tokens = tokenizers.awkward().encode(text, add_special_tokens=False)
-        return matcher.accept([*tokens, EOS]) and matcher.is_terminated()
+        return self.takes(self.ranks.matcher(self.key, [EOS]), text)
 
 
 @pytest.fixture(scope="module")
@@ -61,6 +58,18 @@ CASES: dict[str, tuple[Any, list[str], str, str]] = {
         '{"x":1}',
         '{"x":"y"}',
     ),
+    "names by patterns": (
+        {"type": "object", "patternProperties": {"(?<=a)": STRING}, "additionalProperties": False},
+        ["$.patternProperties", "$.additionalProperties"],
+        '{"x":1}',
+        "[]",
+    ),
+    "beside an enforced one": (
+        obj(a={"anyOf": [INTEGER, {**LOOKBEHIND, "maxLength": 1}]}),
+        ["$.properties.a.anyOf[1].pattern"],
+        '{"a":"x"}',
+        '{"a":"xx"}',
+    ),
 }
 
 
@@ -75,6 +84,20 @@ def test_what_is_left_is_enforced_and_the_rest_is_told(pod: Pod, name: str) -> N
     assert told == unenforced
     assert pod.accepts(done, taken)
     assert not pod.accepts(done, refused)
+
+
+def test_of_a_structural_tag_only_a_schema_is_weakened(pod: Pod) -> None:
+    tag = {"structures": [{"begin": "<a>", "schema": LOOKBEHIND, "end": "</a>"}], "triggers": ["<a"]}
+    done = pod.run(tag, "structural_tag")
+    assert [one.path for one in done.unenforced] == ["$.structures[0].schema.pattern"]
+    assert pod.accepts(done, '<a>"x"</a>')
+    assert not pod.accepts(done, "<a>1</a>")
+
+
+def test_a_broken_schema_and_a_librarys_options_are_not_allowed(pod: Pod) -> None:
+    for schema in ({"type": "strng"}, {"x-guidance": {"lenient": True}}):
+        with pytest.raises(GuidedError):
+            pod.run(schema)
 
 
 def test_what_cannot_be_taken_out_is_compiled_as_vllm_does(pod: Pod) -> None:

@@ -108,29 +108,3 @@ def test_an_integers_bound_beyond_all_doubles_is_no_other_number(
     assert refusals <= {("grammar_unsupported", f"$.{keyword}")}
     if (keyword, bound) in {("minimum", -(1 << 63)), ("maximum", (1 << 53) - 1), ("maximum", (1 << 63) - 1)}:
         assert served == BACKENDS
-
-
-BETWEEN = {"type": "number", "minimum": 0, "maximum": 1}
-
-
-@pytest.mark.parametrize(
-    ("schema", "text", "writers"),
-    [
-        (BETWEEN, "0.123456", BACKENDS),
-        (BETWEEN, "0.30000000000000004", ("guidance",)),
-        (BETWEEN, "1e-1", ()),
-        ({"type": "number"}, "1e-1", BACKENDS),
-        ({"type": "number", "maximum": 1e20}, str(1 << 53), BACKENDS),
-        ({"type": "number", "maximum": 1e20}, str(1 << 63), ()),
-        ({"type": "number", "minimum": 0}, str(1 << 63), BACKENDS),
-        ({"type": "string"}, '"\x7f"', ("xgrammar",)),
-        ({"type": "string"}, '"\\u007f"', BACKENDS),
-    ],
-)
-def test_docs_list_the_valid_texts_that_no_library_writes(
-    compilers: Compilers, schema: dict[str, Any], text: str, writers: tuple[str, ...]
-) -> None:
-    """docs/json-schema.md, "Valid, and never generated": if this fails, so does that page."""
-    assert Judge(schema).fault(text) is None
-    found = [one for one in BACKENDS if compilers.compiled(schema, one).accepts(text, apart=True)]
-    assert found == [*writers]

@@ -3,7 +3,6 @@
 import json
 import random
 import re
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,12 +13,10 @@ from devtools import tinymodel
 from guided_contract.wire import Kind
 from guided_grammar.masks import words as mask_words
 from guided_grammar.matching import Matcher
-from guided_grammar.registry import Backends
-from guided_grammar.texts import choice_as_ebnf, is_lark
-from guided_sidecar.grammar.compile import vocabulary
+from guided_grammar.texts import is_lark
 from guided_sidecar.grammar.compile.vocabulary import Vocabulary
 from support import grammars
-from support.engine import pod_config
+from support.worker_and_rank import WorkerAndRank
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # vLLM's own imports warn
 STEPS = 40
@@ -27,8 +24,8 @@ EOS = tinymodel.EOS
 
 
 @pytest.fixture(scope="module")
-def words(tmp_path_factory: pytest.TempPathFactory) -> Vocabulary:
-    return vocabulary.load(pod_config(tmp_path_factory.mktemp("pod")))
+def tiny() -> WorkerAndRank:
+    return WorkerAndRank.of("tiny")
 
 
 @pytest.fixture(scope="module")
@@ -58,122 +55,42 @@ CASES.remove(("guidance", "structural tag"))  # upstream's enforces no schema: t
 
 
 @pytest.mark.parametrize(("backend", "name"), CASES)
-def test_masks_are_vllms(words: Vocabulary, upstream: Any, backend: str, name: str) -> None:
+def test_masks_are_vllms(tiny: WorkerAndRank, upstream: Any, backend: Any, name: str) -> None:
     kind, spec = grammars.OF_EVERY_KIND[name]
-    compiler = Backends(words)[backend]
-    ours = compiler.compile(kind, "" if kind == "json_object" else spec)
-
+    ours = tiny.backends[backend].compile(kind, "" if kind == "json_object" else spec)
     theirs = upstream[backend].compile_grammar(*_upstream_request(backend, kind, spec))
-
-    assert _walk(ours.matcher(), theirs, _texts(words, upstream["xgrammar"], ours.vocab_size), seed=name) > 0
-
-
-PART = {"begin": "<f>", "schema": json.loads(grammars.PERSON), "end": "</f>"}
-TAGS = {
-    "old": {"structures": [PART], "triggers": ["<f"]},
-    "new": {
-        "type": "structural_tag",
-        "format": {"type": "json_schema", "json_schema": json.loads(grammars.PERSON)},
-    },
-    "special": {
-        "type": "structural_tag",
-        "format": {
-            "type": "triggered_tags",
-            "triggers": ["<|eos|>"],
-            "tags": [{"begin": "<|eos|>f", "content": {"type": "any_text"}, "end": "</f>"}],
-        },
-    },
-}
+    texts = _texts(tiny.words, upstream["xgrammar"], ours.vocab_size)
+    assert _walk(ours.matcher(), theirs, texts, seed=name) > 0
 
 
-@pytest.mark.parametrize("name", TAGS)
-def test_a_rank_makes_of_a_tag_what_the_worker_made(words: Vocabulary, name: str) -> None:
-    compiled = Backends(words)["xgrammar"].compile("structural_tag", json.dumps(TAGS[name]))
-    loaded = Backends(words)["xgrammar"].load(compiled.source())
-    assert loaded.native.serialize_json() == compiled.native.serialize_json()
-
-
-ODD = {
-    "key": (
-        "json",
-        '{"type": "object", "properties": {"gr\u00f6\u00dfe": {}}, "required": ["gr\u00f6\u00dfe"]}',
-    ),
-    "escaped": ("json", '{"enum": ["gr\\u00f6\\u00dfe"]}'),
-    "choice": ("choice", '["gr\u00f6\u00dfe"]'),
-    "regex": ("regex", "gr\u00f6\u00dfe"),
-    "class": ("regex", r"[\s]0[\u00df]e"),
-    "delete": ("regex", "\x7fe"),
-    "grammar": ("grammar", 'root ::= "gr\u00f6\u00dfe"'),
-}
-TEXTS = {
-    "key": '{"gr\u00f6\u00dfe": null}',
-    "escaped": '"gr\u00f6\u00dfe"',
-    "class": " 0\u00dfe",
-    "delete": "\x7fe",
-}
-
-
-@pytest.mark.parametrize("name", ODD)
-def test_characters_that_xgrammar_escapes_are_not_lost_on_the_way(words: Vocabulary, name: str) -> None:
-    """xgrammar 0.2.8: `compile_grammar` of a Grammar reads back "\u00df" and "e" as one character."""
-    import xgrammar
-
-    kind, spec = ODD[name]
-    backend = Backends(words)["xgrammar"]
-    compiled = backend.compile(kind, spec)
-    info = words.native("xgrammar")
-    sent = [xgrammar.CompiledGrammar.deserialize_json(compiled.native.serialize_json(), info)]
-    sent.append(Backends(words)["xgrammar"].load(compiled.source()).native)
-    for grammar in sent:
-        assert xgrammar.GrammarMatcher(grammar).accept_string(TEXTS.get(name, "gr\u00f6\u00dfe"))
-
-
-def test_llguidances_text_is_vllms(words: Vocabulary, upstream: Any) -> None:
-    ours = Backends(words)["guidance"].compile("json", grammars.PERSON)
-
-    upstream["guidance"].compile_grammar(*_upstream_request("guidance", "json", grammars.PERSON))
-
-    assert ours.source() == upstream["guidance"].serialized_grammar
-
-
-CHOICES = ["plain", 'a "quote"', "back\\slash", "new\nline\r\ttab", "\x00\x1f\x7f", "äöü 漢字 🙂", ""]
-
-
-def test_a_choice_is_rewritten_as_vllm_does() -> None:
-    from vllm.v1.structured_output.utils import choice_as_grammar
-
-    assert choice_as_ebnf(CHOICES) == choice_as_grammar(CHOICES)
+NAMED = {"type": "object", "properties": {"größe": {}}, "required": ["größe"]}
 
 
 @pytest.mark.parametrize(
-    "text", ['root ::= "a"', 'start: "a"', "// x ::= y\nstart: /a/", "# only a comment", 'a: "b" ::= c']
+    ("kind", "spec", "text"),
+    [
+        ("json", NAMED, '{"größe": null}'),
+        ("json", {"enum": ["größe"]}, '"größe"'),
+        ("choice", ["größe"], "größe"),
+        ("regex", "größe", "größe"),
+        ("regex", r"[\s]0[ß]e", " 0ße"),
+        ("regex", "\x7fe", "\x7fe"),
+        ("grammar", 'root ::= "größe"', "größe"),
+    ],
+    ids=str,
 )
-def test_lark_is_told_as_vllm_does(text: str) -> None:
+def test_characters_that_xgrammar_escapes_are_not_lost_on_the_way(
+    tiny: WorkerAndRank, kind: Kind, spec: Any, text: str
+) -> None:
+    """xgrammar 0.2.8: `compile_grammar` of a Grammar reads back "\u00df" and "e" as one character."""
+    assert tiny.takes(tiny.matcher(kind, spec, "xgrammar", is_proven=False), text)
+
+
+def test_lark_is_told_as_vllm_does() -> None:
     from vllm.v1.structured_output.utils import grammar_is_likely_lark
 
-    assert is_lark(text) == grammar_is_likely_lark(text)
-
-
-def test_the_template_without_torch_reads_the_same_tokenizer(words: Vocabulary, tmp_path: Path) -> None:
-    import os
-    import subprocess
-    import sys
-
-    from guided_contract import names
-    from support.engine import write_config
-
-    code = (
-        "import sys; from guided_contract import config; "
-        "from guided_sidecar.grammar.compile import imports, vocabulary; "
-        "imports.without_torch(); read = vocabulary.load(config.load()); "
-        "assert not sys.modules.get('torch'); print(*read.fingerprints.values(), sep=chr(10))"
-    )
-    environment = {**os.environ, names.ENV_CONFIG: str(write_config(pod_config(tmp_path)))}
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=120, check=True
-    )
-
-    assert done.stdout.splitlines() == [*words.fingerprints.values()]
+    texts = ('root ::= "a"', 'start: "a"', "// x ::= y\nstart: /a/", "# only a comment", 'a: "b" ::= c')
+    assert list(map(is_lark, texts)) == list(map(grammar_is_likely_lark, texts))
 
 
 def _upstream_request(backend: str, kind: Kind, spec: str) -> tuple[Any, str]:

@@ -5,6 +5,7 @@ says.
 """
 
 import json
+import os
 import re
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,10 +14,11 @@ import jsonschema
 import pytest
 
 from guided_contract.backends import NAMES
-from guided_sidecar.grammar.compile import worker
+from guided_contract.errors import GuidedError
+from guided_sidecar.grammar.compile import library_texts, worker
 from guided_sidecar.grammar.worker_messages import Failed
 from support import grammars
-from support.worker_and_rank import EOS, WorkerAndRank
+from support.worker_and_rank import WorkerAndRank
 
 
 class Row(NamedTuple):
@@ -104,7 +106,8 @@ def test_what_jsonschema_calls_broken_is() -> None:
 
 
 # What is too wide at the beginning of a text is not within a tag.
-IN_TAGS = [row for row in ROWS if row.kind == "json" and row.path and "always present" not in row.words]
+VALUES = [row for row in ROWS if row.kind == "json" and row.path and not isinstance(row.grammar, str)]
+IN_TAGS = [row for row in VALUES if "always present" not in row.words]
 
 
 @pytest.mark.parametrize("row", IN_TAGS[::9])
@@ -120,22 +123,29 @@ def test_a_hundred_references_in_a_row_are_served(served: WorkerAndRank) -> None
     assert served.refusal("json", grammars.references_in_a_row(100)) is None
 
 
-@pytest.mark.parametrize("backend", NAMES.values())
-@pytest.mark.parametrize(
-    "names",
-    [
-        {"additionalProperties": {"type": "integer"}},
-        {"patternProperties": {"^a$": {"type": "integer"}}, "additionalProperties": False},
-    ],
-)
-def test_each_library_counts_a_name_that_comes_twice_twice(
-    served: WorkerAndRank, backend: Any, names: Any
-) -> None:
-    """So over open maps minProperties above 1 is refused; this test tells when a library no longer does."""
-    schema = {"type": "object", "minProperties": 2, **names}
-    matcher = served.backends[backend].compile("json", json.dumps(schema)).matcher()
+def test_the_other_library_serves_what_xgrammar_says_that_it_ignores(served: WorkerAndRank) -> None:
+    refusal = served.refusal("regex", r"a\_b", "xgrammar")
+    assert refusal is not None
+    assert (refusal.code, refusal.path) == ("grammar_unsupported", None)
+    assert len(refusal.message) < 500
+    assert served.compiled("regex", r"a\_b").backend == "guidance"
 
-    assert matcher.accept([*served.spelled('{"a":1,"a":2}'), EOS])
-    told = served.refusal("json", schema, backend)
-    assert told is not None
-    assert (told.code, told.path) == ("grammar_unsupported", "$.minProperties")
+
+def test_xgrammars_warning_is_heard_where_no_rule_knows_it(
+    served: WorkerAndRank, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The words themselves, of C++, on the descriptor; and nothing of them stays there."""
+    monkeypatch.setattr(library_texts, "_meant", lambda *_: {"type": "string", "pattern": "^a(?=b)"})
+    before = os.fstat(2).st_size
+    with pytest.raises(GuidedError, match="Lookahead assertion is not supported and is ignored") as refusal:
+        served.compiled("json", {"type": "string", "pattern": "^a$"}, "xgrammar")
+    assert refusal.value.code == "grammar_unsupported"
+    assert os.fstat(2).st_size == before
+
+
+def test_llguidances_warning_is_heard(served: WorkerAndRank, monkeypatch: pytest.MonkeyPatch) -> None:
+    lenient = {"x-guidance": {"lenient": True}, "type": "array", "contains": {}}
+    monkeypatch.setattr(library_texts, "_meant", lambda *_: lenient)
+    with pytest.raises(GuidedError, match="contains") as refusal:
+        served.compiled("json", {"type": "array"}, "guidance")
+    assert refusal.value.code == "grammar_unsupported"

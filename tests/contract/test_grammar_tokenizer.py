@@ -8,10 +8,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import httpx
 from devtools import tinymodel
 
-from guided_contract import names, status
+from guided_contract import names
 from guided_contract.config import CompileConfig, GuidedDecodingConfig
 from guided_contract.wire import Backend, Hello, Prepared, Refused
 from guided_sidecar.grammar.compile import vocabulary
@@ -73,22 +72,15 @@ def fingerprints(run_dir: Path, home: Path, commit: str) -> dict[Backend, str]:
     return vocabulary.load(pod_config(run_dir, snapshot)).fingerprints
 
 
-def page(sidecar: Sidecar) -> status.PodStatus:
-    url = f"http://127.0.0.1:{sidecar.pod.ports.sidecar}/status"
-    return status.decode(httpx.get(url).content)
-
-
 async def test_nothing_guided_is_served_with_two_tokenizers(tmp_path: Path) -> None:
     """A branch moves on the hub under a running engine, and the sidecar reads it anew."""
     home = hub(tmp_path / "hf")
     old, new = (fingerprints(tmp_path, home, commit) for commit in (PINNED, MAIN))
     branch = home / "hub" / "models--org--model" / "refs" / "main"
     branch.write_text(PINNED)
-    sidecar = Sidecar.start(
-        pod_config(tmp_path, "org/model", guided_decoding=PATIENT), {"HF_HOME": str(home)}
-    )
+    pod = pod_config(tmp_path, "org/model", guided_decoding=PATIENT)
     async with contextlib.AsyncExitStack() as stack:
-        stack.callback(sidecar.stop)
+        sidecar = stack.enter_context(Sidecar.running(pod, {"HF_HOME": str(home)}))
         for role in ("launcher", "core"):
             client = await Client.open(sidecar.pod)
             stack.callback(client.close)
@@ -103,8 +95,8 @@ async def test_nothing_guided_is_served_with_two_tokenizers(tmp_path: Path) -> N
             template = sidecar.template_pid()
             assert template is not None
             kill(template)
-            await until(lambda: page(sidecar).reason == "TokenizersDiffer", 60)
-            assert "rank 0: 8192 tokens, " in page(sidecar).message
+            await until(lambda: sidecar.page().reason == "TokenizersDiffer", 60)
+            assert "rank 0: 8192 tokens, " in sidecar.page().message
         async with Rank.connected(sidecar.pod, tokenizer=old) as rank:
             for spec in ('["a", "b"]', '["c", "d"]'):  # the first is compiled already
                 answer = await api.prepare("choice", spec)

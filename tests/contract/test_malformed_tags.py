@@ -27,15 +27,10 @@ def _format(value: Any) -> dict[str, Any]:
 
 
 def test_each_fault_of_a_tag_is_told() -> None:
-    with pytest.raises(GuidedError) as refused:
-        tag_words.check(
-            _format({"type": "sequence", "elements": [{"type": "regex"}, {"type": "star", "x": 1}]})
-        )
-    assert [line.partition(":")[0] for line in refused.value.message.split("\n")] == [
-        "$.format.elements[0].pattern",
-        "$.format.elements[1].content",
-        "$.format.elements[1].x",
-    ]
+    refused = _fault({"type": "sequence", "elements": [{"type": "regex"}, {"type": "star", "x": 1}]})
+    assert refused is not None
+    told = [line.partition(":")[0] for line in refused.message.split("\n")]
+    assert told == [f"$.format.elements[{one}" for one in ("0].pattern", "1].content", "1].x")]
 
 
 # What each format may hold; drawn tags are made of these by taking out, or putting in, a part.
@@ -61,7 +56,12 @@ def test_what_the_models_refuse_the_library_refuses_too() -> None:
     seed = int(os.environ.get("SEED") or 1)
     draw = random.Random(seed)
     for _ in range(600):
-        form = _drawn(draw)
+        form = copy.deepcopy(draw.choice(FORMS))
+        holder, key = draw.choice(list(_slots(form)))
+        if draw.random() < 1 / 3:
+            del holder[key]
+        else:
+            holder[key] = copy.deepcopy(draw.choice(JUNK))
         error = _fault(form)
         if error is None or error.code != "grammar_invalid":
             continue
@@ -76,16 +76,6 @@ def _is_taken_by_the_library(form: Any) -> bool:
     except (RuntimeError, ValueError, xgrammar.InvalidStructuralTagError):
         return False
     return True
-
-
-def _drawn(draw: random.Random) -> Any:
-    form = copy.deepcopy(draw.choice(FORMS))
-    holder, key = draw.choice(list(_slots(form)))
-    if draw.random() < 1 / 3:
-        del holder[key]
-    else:
-        holder[key] = copy.deepcopy(draw.choice(JUNK))
-    return form
 
 
 def _slots(value: Any) -> Iterator[tuple[Any, Any]]:
@@ -104,48 +94,37 @@ def _fault(form: Any) -> GuidedError | None:
     return None
 
 
+def _triggered(trigger: str, begin: str, excluded: str, end: str) -> Any:
+    content = {"type": "json_schema", "json_schema": AB}
+    tags = [{"begin": begin, "content": content, "end": "!"}]
+    inner = {"type": "triggered_tags", "triggers": [trigger], "tags": tags, "excludes": [excluded]}
+    return {"type": "tag", "begin": "[", "content": inner, "end": end}
+
+
+def _ruled(excluded: str) -> Any:
+    rule = ["<f", {"type": "const_string", "value": "abc"}]
+    return {"type": "dispatch", "rules": [rule], "excludes": [excluded]}
+
+
+AT = "$.format.content.triggers[0]"
+
+
 @pytest.mark.parametrize(
-    ("trigger", "begin", "excluded", "end", "path"),
+    ("form", "text", "path"),
     [
-        ("<tool", "<tool_call>", "<tool_response>", "]", "$.format.content.triggers[0]"),
-        ("<tool", "<tool_call>", "x", "<tool_response>", "$.format.content.triggers[0]"),
-        ("<", "<b>", "</think>", "]", None),
-        ("<tool_call>", "<tool_call>", "<tool_response>", "]", None),
+        (_triggered("<tool", "<tool_call>", "<tool_response>", "]"), "[<tool_call>zz", AT),
+        (_triggered("<tool", "<tool_call>", "x", "<tool_response>"), "[<tool_call>zz", AT),
+        (_triggered("<", "<b>", "</think>", "]"), "[<b>zz", None),
+        (_triggered("<tool_call>", "<tool_call>", "<tool_response>", "]"), "[<tool_call>zz", None),
+        (_ruled("<fax"), "<fazz", "$.format.rules[0][0]"),
+        (_ruled("<g"), "<fazz", None),
     ],
 )
-def test_a_trigger_that_would_force_nothing_is_refused(  # noqa: PLR0913, PLR0917 - a table
-    served: WorkerAndRank, trigger: str, begin: str, excluded: str, end: str, path: str | None
+def test_what_would_force_nothing_is_refused(
+    served: WorkerAndRank, form: Any, text: str, path: str | None
 ) -> None:
     """Where a tag begins as an excluded text does, for longer than the trigger, xgrammar takes any text."""
-    inner = {
-        "type": "triggered_tags",
-        "triggers": [trigger],
-        "tags": [{"begin": begin, "content": {"type": "json_schema", "json_schema": AB}, "end": "!"}],
-        "excludes": [excluded],
-    }
-    tag = _format({"type": "tag", "begin": "[", "content": inner, "end": end})
-    matcher = served.backends["xgrammar"].compile("structural_tag", json.dumps(tag)).matcher()
-    is_taken = matcher.accept(served.spelled(f"[{begin}zz"))
-    assert is_taken == (path is not None), "what the library does"
-    if path is None:
-        tag_words.check(tag)
-        return
-    with pytest.raises(GuidedError, match="is not supported together with") as refused:
-        tag_words.check(tag)
-    assert refused.value.path == path
-
-
-@pytest.mark.parametrize(("excluded", "path"), [("<fax", "$.format.rules[0][0]"), ("<g", None)])
-def test_a_rule_that_would_force_nothing_is_refused(
-    served: WorkerAndRank, excluded: str, path: str | None
-) -> None:
-    form = {
-        "type": "dispatch",
-        "rules": [["<f", {"type": "const_string", "value": "abc"}]],
-        "excludes": [excluded],
-    }
     matcher = served.backends["xgrammar"].compile("structural_tag", json.dumps(_format(form))).matcher()
-    is_taken = matcher.accept(served.spelled("<fazz"))
-    assert is_taken == (path is not None), "what the library does"
+    assert matcher.accept(served.spelled(text)) == (path is not None), "what the library does"
     error = _fault(form)
     assert (error and error.path) == path

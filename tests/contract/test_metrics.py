@@ -7,12 +7,12 @@ import math
 import re
 import socket
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import aiohttp
+import httpx
 import pytest
 from devtools import dashboard, golang, operator_names
 from devtools import sidecar_names as names
@@ -29,12 +29,12 @@ from support.engine import pod_config
 from support.monitored import Pod, decode, observability, request
 from support.promql import TARGET, Scrape, as_sent, evaluate
 from support.scraping import discovered, endpoints, relabel_configs
-from support.sidecar import Api, Rank, Sidecar
+from support.sidecar import Api, Rank, Sidecar, until
 
 ROOT = Path(__file__).parents[2]
 WARM_S = 120
 STEP_S = 60.0  # from one scrape to the next, and the dashboard's interval
-TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 # What a scrape adds to the operator's page: it has a `model` of its own for some metrics.
 OPERATOR = {"namespace": "guidedmodel-system", "pod": "operator-0", "job": "guidedmodel-operator"}
 # Of a logits processor `ban`, and of numTokens Auto.
@@ -43,6 +43,8 @@ RECORDS = (
     ProcessorTimes(rank=0, times=[ProcessorTime("ban", 100, 2, 30_000_000)]),
     ProcessorFailure(rank=0, processors=["ban"], code="sequence_processor_failed"),
 )
+OF_VLLM = tuple(f"vllm:spec_decode_num_{one}_tokens_total" for one in ("draft", "accepted"))
+LATENCIES = {query for panel in dashboard.ROWS["vLLM"] for query, _ in panel.queries}
 _numbers = itertools.count()
 
 
@@ -64,52 +66,37 @@ def pages() -> list[str]:
 
 
 async def _pages() -> list[str]:
+    nowhere = TelemetryConfig(endpoint="http://127.0.0.1:9")
+    ban = LogitsProcessorConfig(name="ban", factory="a.b:C")
     with tempfile.TemporaryDirectory(prefix="gm-") as folder:  # short: a socket's path is at most 107 bytes
-        nowhere = TelemetryConfig(endpoint="http://127.0.0.1:9")
-        pod = pod_config(
-            Path(folder),
-            telemetry=nowhere,
-            logits_processors=[LogitsProcessorConfig(name="ban", factory="a.b:C")],
-        )
-        sidecar = await asyncio.to_thread(Sidecar.start, pod)
-        try:
+        pod = pod_config(Path(folder), telemetry=nowhere, logits_processors=[ban])
+        with Sidecar.running(pod):
             async with Rank.connected(pod), Api.connected(pod) as api, asyncio.timeout(WARM_S):
                 while not isinstance(await api.prepare("choice", '["warm"]'), Prepared):
                     pass
                 return [await _page_after_work(pod, api) for _ in range(2)]
-        finally:
-            await asyncio.to_thread(sidecar.stop)
 
 
 async def _page_after_work(pod: PodConfig, api: Api) -> str:
-    before = await _read(pod)
+    before = _read(pod)
     number = next(_numbers)
-    assert isinstance(await api.prepare("regex", f"new{number}"), Prepared)
-    assert isinstance(await api.prepare("choice", '["warm"]'), Prepared)
     schema = json.dumps({"type": "string", "maxLength": 100 + number})
-    assert isinstance(await api.prepare("json", schema), Prepared)
+    for kind, spec in (("regex", f"new{number}"), ("choice", '["warm"]'), ("json", schema)):
+        assert isinstance(await api.prepare(kind, spec), Prepared)  # type: ignore[arg-type]
     assert isinstance(await api.prepare("json", json.dumps({"type": f"none{number}"})), Refused)
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as client:
-        for record in (
-            request(),
-            request(400, "grammar_invalid"),
-            decode(traceparent=f"00-{TRACE}-{SPAN}-01"),
-            *RECORDS,
-        ):
+        for record in (request(), request(400, "grammar_invalid"), decode(traceparent=PARENT), *RECORDS):
             client.sendto(records.encode(record), str(pod.telemetry_socket))
     requests = _value(before, "guidedmodel_requests_total") + 2
-    async with asyncio.timeout(30):
-        while _value(await _read(pod), "guidedmodel_requests_total") < requests:  # noqa: ASYNC110 - another process counts
-            await asyncio.sleep(0.05)
+    await until(lambda: _value(_read(pod), "guidedmodel_requests_total") >= requests, 30)
     await asyncio.sleep(1.1)  # a reading of the service is made once a second
-    return await _read(pod)
+    return _read(pod)
 
 
-async def _read(pod: PodConfig) -> str:
-    url = f"http://127.0.0.1:{pod.ports.sidecar}/metrics"
-    async with aiohttp.ClientSession() as session, session.get(url) as answer:
-        assert answer.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
-        return await answer.text()
+def _read(pod: PodConfig) -> str:
+    answer = httpx.get(f"http://127.0.0.1:{pod.ports.sidecar}/metrics")
+    assert answer.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
+    return answer.text
 
 
 def _families(page: str) -> list[Metric]:
@@ -121,6 +108,7 @@ def _value(page: str, name: str) -> float:
 
 
 def test_a_real_page_is_what_the_document_says(pages: list[str]) -> None:
+    assert names.tables() in (ROOT / "docs/telemetry.md").read_text()
     documented = {entry.name: entry for entry in names.metrics()}
     told = {
         family.name + ("_total" if family.type == "counter" else ""): family for family in _families(pages[1])
@@ -132,39 +120,33 @@ def test_a_real_page_is_what_the_document_says(pages: list[str]) -> None:
         assert labels == set(documented[name].labels), name
 
 
-@pytest.fixture(scope="module")
-def of_vllm() -> list[str]:
-    """vLLM's own page of what speculative decoding did, and again after as much as before."""
-    from vllm.v1.spec_decode.metrics import SpecDecodingProm, SpecDecodingStats
-
-    asked: Any = SimpleNamespace(num_speculative_tokens=3)
-    counters = SpecDecodingProm(asked, ["model_name", "engine"], {0: ["tiny", "0"]})
-    stats = SpecDecodingStats.new(3)
-    stats.observe_draft(num_draft_tokens=3, num_accepted_tokens=2)
-    told = []
-    for _ in range(2):
-        counters.observe(stats)
-        told.append(generate_latest(REGISTRY.restricted_registry(OF_VLLM)).decode())
-    return told
-
-
-OF_VLLM = ("vllm:spec_decode_num_draft_tokens_total", "vllm:spec_decode_num_accepted_tokens_total")
-
-
-def test_every_query_of_the_dashboard_finds_what_it_asks_for(pages: list[str], of_vllm: list[str]) -> None:
+def test_every_query_of_the_dashboard_finds_what_it_asks_for(pages: list[str]) -> None:
     """All but most of vLLM's: tests/e2e/test_run_metrics.py has a real engine's page."""
-    told = [page + more for page, more in zip(pages, of_vllm, strict=True)]
+    told = [page + more for page, more in zip(pages, _of_vllm(), strict=True)]
     scrapes = [Scrape(number * STEP_S, page) for number, page in enumerate(told)]
     scrapes += [Scrape(number * STEP_S, page, labels=OPERATOR) for number, page in enumerate(_operator())]
-    assert dashboard.queries() == _queries(json.loads(dashboard.PATH.read_text()))
-    others = [query for query in dashboard.queries() if "vllm:" not in query or OF_VLLM[0] in query]
-    queries = [as_sent(query, STEP_S) for query in others]
+    panels = json.loads(dashboard.PATH.read_text())["panels"]
+    assert dashboard.queries() == [one["expr"] for panel in panels for one in panel.get("targets", ())]
+    queries = [as_sent(query, STEP_S) for query in dashboard.queries() if query not in LATENCIES]
     assert len(queries) > 40
 
     for answer in evaluate(scrapes, queries, STEP_S):
         assert answer.series, answer.query
         assert all(value >= 0 or math.isnan(value) for _, value in answer.series), answer
         _check_names(answer.reads)
+
+
+def _of_vllm() -> Iterator[str]:
+    """Yield vLLM's page of what speculative decoding did, and again after as much as before."""
+    from vllm.v1.spec_decode.metrics import SpecDecodingProm, SpecDecodingStats
+
+    asked: Any = SimpleNamespace(num_speculative_tokens=3)
+    counters = SpecDecodingProm(asked, ["model_name", "engine"], {0: ["tiny", "0"]})
+    stats = SpecDecodingStats.new(3)
+    stats.observe_draft(num_draft_tokens=3, num_accepted_tokens=2)
+    for _ in range(2):
+        counters.observe(stats)
+        yield generate_latest(REGISTRY.restricted_registry(OF_VLLM)).decode()
 
 
 def _operator() -> list[str]:
@@ -189,23 +171,13 @@ def test_of_a_group_the_first_node_alone_is_asked_for_vllms_metrics(port: str, p
     about = {"app.kubernetes.io/name": "guidedmodel", contract.LABEL_NAME: "m"}
     ports = [{"name": port, "containerPort": 1}]
     scrapes = []
-    for name, node in {
-        "m-0": {contract.LABEL_NODE: "0"},
-        "m-0-1": {contract.LABEL_NODE: "1"},
-        "single": {},
-    }.items():
-        pod = {
-            "metadata": {"labels": {**about, **node}},
-            "spec": {"containers": [{"name": "x", "ports": ports}]},
-        }
+    for name, node in (("m-0", "0"), ("m-0-1", "1"), ("single", None)):
+        labels = about if node is None else {**about, contract.LABEL_NODE: node}
+        pod = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "x", "ports": ports}]}}
         [labels] = discovered(pod, "ns", name)
         scrapes.append(Scrape(0, "up_to 1\n", labels=labels, relabel=relabel_configs(monitor, endpoint)))
     [answer] = evaluate(scrapes, ["up_to"], 1)
     assert {(labels["pod"], labels["model"]) for labels, _ in answer.series} == {(pod, "m") for pod in pods}
-
-
-def _queries(found: dict[str, Any]) -> list[str]:
-    return [target["expr"] for panel in found["panels"] for target in panel.get("targets", ())]
 
 
 def _check_names(reads: Iterable[tuple[str, list[str]]]) -> None:
@@ -235,11 +207,8 @@ def test_the_share_of_whole_answers_is_of_all_engines_and_of_each_sequence_once(
     [documented] = re.findall(r"```\n(sum by .*?)```", (ROOT / "docs/telemetry.md").read_text(), re.DOTALL)
     panels = {panel.title: panel.queries[0][0] for panel in dashboard.ROWS["Requests"]}
     assert next(iter(panels)) == "Complete guided answers"
-    shown = [
-        as_sent(panels[title], 300.0)
-        for title in ("Complete guided answers", "Guided sequences by end reason")
-    ]
-
+    titles = ("Complete guided answers", "Guided sequences by end reason")
+    shown = [as_sent(panels[title], 300.0) for title in titles]
     scrapes = [Scrape(200.0 * times, pod.page()) for times in range(4)]
     *shares, by_end = evaluate(scrapes, [documented, *shown], 600.0)
 

@@ -67,16 +67,6 @@ def test_a_long_choice_is_compiled_soon_by_the_library_that_is_asked_first(serve
     assert served.compiled("choice", [f"option {number}" for number in range(5000)]).backend == "guidance"
 
 
-@pytest.mark.parametrize("depth", [20, 150])
-def test_groups_that_repeat_what_repeats_are_refused_at_every_depth(
-    served: WorkerAndRank, depth: int
-) -> None:
-    """Coming to where a token was to be repeated had used up the time for repeating it."""
-    told = served.refusal("grammar", f'root ::= {"(" * depth}"a"{")*" * depth}')
-    assert told is not None
-    assert told.code == "grammar_slow"
-
-
 @pytest.mark.parametrize(
     ("pattern", "takes", "refuses"), [("^[^]a$", "xa", "x"), ("^([]|b)$", "b", "]")], ids=["any", "none"]
 )

@@ -20,7 +20,7 @@ from support.worker_and_rank import EOS, WorkerAndRank
 pytestmark = pytest.mark.usefixtures("unhurried")
 
 SPECIAL = frozenset(tokenizers.chat().all_special_ids) | {
-    number for number, token in tokenizers.chat().added_tokens_decoder.items() if token.special
+    one for one, token in tokenizers.chat().added_tokens_decoder.items() if token.special
 }
 BOUNDED = {"type": "string", "minLength": 3, "maxLength": 9}
 OBJECT = {"type": "object", "properties": {"<|im_end|>": BOUNDED}, "required": ["<|im_end|>"]}
@@ -44,18 +44,20 @@ def served() -> WorkerAndRank:
     return WorkerAndRank.of("chat")
 
 
+def number(text: str) -> int:
+    """Return a special token."""
+    return int(tokenizers.chat().convert_tokens_to_ids(text))
+
+
 def allowed_by(served: WorkerAndRank, matcher: Matcher) -> set[int]:
     return set(np.flatnonzero(served.allowed(matcher)).tolist())
 
 
 def follow(served: WorkerAndRank, matcher: Matcher, *texts: str) -> set[int]:
     """Accept special tokens by their texts and other texts byte by byte; return what is allowed then."""
-    tokenizer = tokenizers.chat()
     for text in texts:
-        numbers = (
-            [tokenizer.convert_tokens_to_ids(text)] if text in tokenizers.SPECIAL else served.spelled(text)
-        )
-        assert matcher.accept(numbers), text
+        special = [number(text)] if text in tokenizers.SPECIAL else None
+        assert matcher.accept(special or served.spelled(text)), text
     return allowed_by(served, matcher)
 
 
@@ -117,37 +119,19 @@ def test_no_special_token_is_allowed_in_text(served: WorkerAndRank, backend: Any
 
 TAG = {"begin": "<|im_start|>call[TOOL]", "end": "<|sép|>"}
 OLD = {"structures": [{**TAG, "schema": {"type": "string"}}], "triggers": ["<|im_start|>"]}
-NEW = {
-    "type": "structural_tag",
-    "format": {
-        "type": "triggered_tags",
-        "triggers": ["<|im_start|>"],
-        "tags": [
-            {"type": "tag", **TAG, "content": {"type": "json_schema", "json_schema": {"type": "string"}}}
-        ],
-    },
-}
-FORCED = {"type": "structural_tag", "format": NEW["format"]["tags"][0]}
+INNER = {"type": "tag", **TAG, "content": {"type": "json_schema", "json_schema": {"type": "string"}}}
+TRIGGERED = {"type": "triggered_tags", "triggers": ["<|im_start|>"], "tags": [INNER]}
 
 
-@pytest.mark.parametrize("tag", [OLD, NEW, FORCED], ids=["old form", "triggered", "forced"])
-def test_a_tag_that_names_special_tokens_means_them(served: WorkerAndRank, tag: Any) -> None:
+@pytest.mark.parametrize("form", [OLD, TRIGGERED, INNER], ids=["old form", "triggered", "forced"])
+def test_a_tag_that_names_special_tokens_means_them(served: WorkerAndRank, form: Any) -> None:
+    tag = form if form is OLD else {"type": "structural_tag", "format": form}
     matcher = served.matcher("structural_tag", tag, "xgrammar")
-    numbers = dict(
-        zip(tokenizers.SPECIAL, tokenizers.chat().convert_tokens_to_ids(tokenizers.SPECIAL), strict=True)
-    )
-
-    assert numbers["<|im_start|>"] in follow(served, matcher)
-    assert follow(served, matcher, "<|im_start|>", "call") & SPECIAL == {numbers["[TOOL]"]}
+    assert number("<|im_start|>") in follow(served, matcher)
+    assert follow(served, matcher, "<|im_start|>", "call") & SPECIAL == {number("[TOOL]")}
     assert not follow(served, matcher, "[TOOL]", '"b') & SPECIAL
-    assert follow(served, matcher, '"') & SPECIAL == {numbers["<|sép|>"]}
+    assert follow(served, matcher, '"') & SPECIAL == {number("<|sép|>")}
     assert EOS in follow(served, matcher, "<|sép|>")
-
-
-def test_who_spells_a_trigger_out_has_begun_the_tag(served: WorkerAndRank) -> None:
-    matcher = served.matcher("structural_tag", NEW, "xgrammar")
-
-    assert set(served.spelled("x")).isdisjoint(follow(served, matcher, "<|im_start|" + ">call"))
 
 
 def test_a_lark_grammar_that_names_a_special_token_means_it(served: WorkerAndRank) -> None:
@@ -155,5 +139,5 @@ def test_a_lark_grammar_that_names_a_special_token_means_it(served: WorkerAndRan
 
     matcher = served.matcher("grammar", text, "guidance")
 
-    assert follow(served, matcher, "x") == {tokenizers.chat().convert_tokens_to_ids("<|im_end|>")}
+    assert follow(served, matcher, "x") == {number("<|im_end|>")}
     assert not follow(served, matcher, "<|im_end|>") & SPECIAL

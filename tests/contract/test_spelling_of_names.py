@@ -1,4 +1,4 @@
-"""A property's name is one name however it is spelt, with both libraries: jsonschema reads what they take."""
+"""A property's name is one name however it is spelt, and names come in order, as jsonschema reads them."""
 
 import itertools
 import json
@@ -90,3 +90,30 @@ def test_no_name_is_another_for_being_spelt_otherwise(compilers: Compilers, libr
     taken = [text for text in _texts() if grammar.accepts(text)]
     assert [text for text in taken if not is_valid(text)] == []
     assert taken
+
+
+AB = {"type": "object", "properties": {"a": INT, "b": INT}}
+AB_OPEN = {**AB, "additionalProperties": True}
+CLOSED: list[dict[str, Any]] = [{**AB, "additionalProperties": False, "required": ["b"]}]
+BY_GUIDANCE: list[dict[str, Any]] = [
+    {**AB_OPEN, "required": ["b"]},
+    {"required": ["b", "a"], **AB_OPEN},
+    {**AB, "additionalProperties": INT, "required": ["b"]},
+    {**AB_OPEN, "required": ["b"], "minProperties": 1},
+    {**AB_OPEN, "required": ["z", "b"]},
+    {"required": ["b"], "additionalProperties": True, "allOf": [AB_OPEN]},
+]
+TRIED = [*itertools.product(CLOSED, LIBRARIES), *((schema, "guidance") for schema in BY_GUIDANCE)]
+
+
+@pytest.mark.parametrize(("schema", "library"), TRIED, ids=lambda one: json.dumps(one)[:90])
+def test_names_come_in_the_schemas_order(compilers: Compilers, schema: Any, library: Any) -> None:
+    """Where others may come, llguidance was given those that are required first."""
+    within = {"type": "object", "properties": {"n": schema}}
+    alone, inside = compilers.compiled(schema, library), compilers.compiled(within, library)
+    judge = jsonschema.Draft202012Validator(schema)
+    for order in (order for count in (1, 2, 3) for order in itertools.permutations("abz", count)):
+        value = dict.fromkeys(order, 1)
+        is_meant = judge.is_valid(value) and list(order) == sorted(order)
+        assert alone.accepts(json.dumps(value)) == is_meant, value
+        assert inside.accepts(json.dumps({"n": value})) == is_meant, value

@@ -1,6 +1,7 @@
 """What a real sidecar tells a collector: each request's spans, lost workers, and nothing of a schema."""
 
 import asyncio
+import contextlib
 import json
 import socket
 import tempfile
@@ -8,13 +9,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import aiohttp
-import msgspec
 import pytest
 from aiohttp.test_utils import unused_port
 from devtools import sidecar_names as names
 
-from guided_contract import records, status
+from guided_contract import records
 from guided_contract.config import (
     CompileConfig,
     GuidedDecodingConfig,
@@ -22,12 +21,13 @@ from guided_contract.config import (
     PodConfig,
     TelemetryConfig,
 )
-from guided_contract.records import Decode, Digest, Digests, HttpRequest, ProcessorFailure
+from guided_contract.records import Digest, Digests, ProcessorFailure
 from guided_contract.wire import Kind, Load, Loaded, Prepared
 from support import grammars
 from support.collectors import GrpcCollector, Kept, eventually
 from support.engine import pod_config
-from support.sidecar import Api, Rank, Sidecar, busy_worker, kill, loaded
+from support.monitored import decode, request
+from support.sidecar import Api, Rank, Sidecar, busy_worker, kill, loaded, until
 
 CANARY = "tweetzq7"  # no key, id or name of ours holds it
 TRACE = "0af7651916cd43dd8448eb211c80319c"
@@ -89,11 +89,12 @@ async def _tell(folder: Path) -> Told:
     def answer(load: Load) -> Loaded:
         return loaded(load, error="no such file" if cannot_load.is_set() else "")
 
-    sidecar = None
-    try:
-        sidecar = await asyncio.to_thread(Sidecar.start, pod)
+    async with contextlib.AsyncExitStack() as stack:
+        stack.push_async_callback(collector.stop)
+        sidecar = await asyncio.to_thread(Sidecar.start, pod)  # which sends to the collector in this process
+        stack.push_async_callback(asyncio.to_thread, sidecar.stop)
         async with Rank.connected(pod, 0, answer=answer), Rank.connected(pod, 1), Api.connected(pod) as api:
-            await _warm(pod)
+            await until(lambda: sidecar.page().grammar_workers.ready, WARM_S)
             codes = {name: await _code(api, name, kind, text) for name, (kind, text, _) in PLANTED.items()}
             codes["crashed"] = await _crash(api, sidecar)
             cannot_load.set()
@@ -102,11 +103,7 @@ async def _tell(folder: Path) -> Told:
             await _join(api)
         _send(pod)
         await eventually(lambda: collector.kept.named("guided.decode"))
-        metrics, page = await _get(pod, "/metrics"), await _get(pod, "/status")
-    finally:
-        if sidecar is not None:
-            await asyncio.to_thread(sidecar.stop)
-        await collector.stop()
+        metrics, page = sidecar.text("/metrics"), sidecar.text("/status")
     return Told(collector.kept, codes, metrics, page, sidecar.log())
 
 
@@ -134,45 +131,14 @@ async def _join(api: Api) -> None:
     assert {type(answer) for answer in await asyncio.gather(*asked)} == {Prepared}
 
 
-async def _get(pod: PodConfig, path: str) -> str:
-    url = f"http://127.0.0.1:{pod.ports.sidecar}{path}"
-    async with aiohttp.ClientSession() as session, session.get(url) as answer:
-        return await answer.text()
-
-
-async def _warm(pod: PodConfig) -> None:
-    async with asyncio.timeout(WARM_S):
-        while status.decode((await _get(pod, "/status")).encode()).grammar_workers.ready == 0:  # noqa: ASYNC110 - another process
-            await asyncio.sleep(0.1)
-
-
 def _send(pod: PodConfig) -> None:
     """Send what an API server and two ranks say of a request about which they disagreed."""
-    request = "cmpl-7"
-    root = HttpRequest(
-        trace_id=TRACE,
-        span_id=ROOT,
-        start_ns=1,
-        end_ns=2,
-        route="/v1/x",
-        status=503,
-    )
-    decoded = Decode(
-        traceparent=PARENT,
-        rank=0,
-        grammar_key="k",
-        backend="xgrammar",
-        start_ns=1,
-        end_ns=2,
-        end_reason="stopped",
-    )
-    failed = ProcessorFailure(rank=0, processors=["ban"], code="sequence_processor_failed")
-    sent: list[records.AnyRecord] = [
-        root,
-        *(Digests(rank=rank, digests=[Digest(request, 0, 1, rank)]) for rank in range(2)),
-        *(msgspec.structs.replace(decoded, rank=rank) for rank in range(2)),
-        *(msgspec.structs.replace(failed, rank=rank) for rank in range(2)),
-    ]
+    code = "sequence_processor_failed"
+    sent: list[records.AnyRecord] = [request(503, route="/v1/x", kind=None)]
+    for rank in range(2):
+        sent.append(Digests(rank=rank, digests=[Digest("cmpl-7", 0, 1, rank)]))
+        sent.append(decode(rank=rank, traceparent=PARENT))
+        sent.append(ProcessorFailure(rank=rank, processors=["ban"], code=code))
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as client:
         for record in sent:
             client.sendto(records.encode(record), str(pod.telemetry_socket))

@@ -1,5 +1,6 @@
 """What a response_format takes a tool takes; vLLM's own parsers read back the calls that are generated."""
 
+import functools
 import json
 import random
 import re
@@ -12,11 +13,10 @@ from jsonschema import validators
 from jsonschema.exceptions import ValidationError
 
 from guided_contract.errors import GuidedError
-from guided_grammar.registry import Backends
 from guided_sidecar.grammar.prepare.jobs import load_of
 from support import calls
-from support.calls import BY_GUIDANCE, BY_XGRAMMAR, IN_ELEMENTS, Drawing
-from support.worker_and_rank import EOS, WorkerAndRank
+from support.calls import BY_GUIDANCE, BY_XGRAMMAR, Drawing
+from support.worker_and_rank import WorkerAndRank
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # vLLM's own imports warn
 PATTERNS = (
@@ -87,32 +87,35 @@ def _read(parser: str, text: str, drawing: Drawing, asked: Any) -> list[Any]:
     return [json.loads(call.function.arguments) for call in read.tool_calls]
 
 
-@pytest.fixture(scope="module")
-def hermes() -> Server:
-    tag = calls.tag_of("hermes", calls.request(_with(STRING)))
-    return Server(tag)
+@functools.cache
+def _server(model: str) -> Server:
+    return Server(calls.tag_of(model, calls.request(_with(STRING))))
+
+
+def _reads_back(model: str, parser: str, mark: str, parameters: Any) -> str:
+    """Return the library that serves a tool's calls; of llguidance's, a parser of vLLM's reads what fits."""
+    server, asked, judge = _server(model), calls.request(parameters), _judge(parameters)
+    backend, key = server.served("structural_tag", calls.tag_of(model, asked))
+    chance = random.Random(json.dumps(parameters))
+    for _ in range(3 if backend == "guidance" else 0):
+        if text := server.drawing.text(key, chance):
+            read = _read(parser, text, server.drawing, asked)
+            assert len(read) == text.count(mark)
+            assert all(judge.is_valid(one) or re.search("[eE][0-9+]{4}", str(one)) for one in read), text
+    return backend
 
 
 @pytest.mark.parametrize(
     "schema", [*({"type": "string", "pattern": pattern} for pattern in PATTERNS), *TYPES], ids=json.dumps
 )
-def test_a_tool_takes_what_a_response_format_takes(hermes: Server, schema: Any) -> None:
-    parameters = _with(schema)
-    assert hermes.served("json", parameters)[0] == "guidance"
-    asked = calls.request(parameters)
-    backend, key = hermes.served("structural_tag", calls.tag_of("hermes", asked))
-    assert backend == "guidance"
-    judge = _judge(parameters)
-    chance = random.Random(json.dumps(schema))
-    texts = [text for text in (hermes.drawing.text(key, chance) for _ in range(3)) if text]
-    for text in texts:
-        read = _read("hermes", text, hermes.drawing, asked)
-        assert len(read) == text.count('"arguments": ')
-        assert all(map(judge.is_valid, read)), text
+def test_a_tool_takes_what_a_response_format_takes(schema: Any) -> None:
+    assert _server("hermes").served("json", _with(schema))[0] == "guidance"
+    assert _reads_back("hermes", "hermes", '"arguments": ', _with(schema)) == "guidance"
 
 
 @pytest.mark.usefixtures("patched_tools")
-def test_a_call_is_an_object_where_its_parameters_have_other_branches(hermes: Server) -> None:
+def test_a_call_is_an_object_where_its_parameters_have_other_branches() -> None:
+    hermes = _server("hermes")
     parameters = {"anyOf": [_with(INTEGER), STRING]}
     _, key = hermes.served("structural_tag", calls.tag_of("hermes", calls.request(parameters)))
 
@@ -127,16 +130,7 @@ def test_a_call_is_an_object_where_its_parameters_have_other_branches(hermes: Se
 
 # What a regex of Lark's has to say otherwise.
 WRITTEN_OTHERWISE = (
-    "^(a$|b)",
-    "x|y",
-    "^[^a]|b$",
-    "[|]",
-    r"^\W\D$",
-    r"^[\W]$",
-    "^a/b$",
-    r"^\\$",
-    r"a\$b",
-    "^.$",
+    *("^(a$|b)", "x|y", "^[^a]|b$", "[|]", r"^\W\D$", r"^[\W]$", "^a/b$", r"^\\$", r"a\$b", "^.$"),
 )
 
 
@@ -159,32 +153,18 @@ REFERENCES: tuple[Any, ...] = (
 )
 
 
-@pytest.fixture(scope="module")
-def qwen() -> Server:
-    tag = calls.tag_of("qwen_3_coder", calls.request(_with(STRING)))
-    return Server(tag)
-
-
 @pytest.mark.parametrize(
     "schema", [*map(_bounded, (*PATTERNS, *WRITTEN_OTHERWISE)), *TYPES, *REFERENCES], ids=json.dumps
 )
 @pytest.mark.usefixtures("patched_tools")
-def test_an_element_holds_what_is_read_back(qwen: Server, schema: Any) -> None:
+def test_an_element_holds_what_is_read_back(schema: Any) -> None:
     parameters = {**_with(schema), "$defs": {"part": PART}}
-    asked = calls.request(parameters)
     try:
-        backend, key = qwen.served("structural_tag", calls.tag_of("qwen_3_coder", asked))
+        backend = _reads_back("qwen_3_coder", "qwen3_coder", "<function=", parameters)
     except GuidedError as refused:
         assert "from tools of this parser" in refused.message or "uniqueItems" in refused.message  # noqa: PT017 - as good
         backend = "none"
     assert (backend == "guidance") == (schema not in BEYOND_ELEMENTS)
-    judge = _judge(parameters)
-    chance = random.Random(json.dumps(schema))
-    for _ in range(3 if backend == "guidance" else 0):
-        if text := qwen.drawing.text(key, chance):
-            read = _read("qwen3_coder", text, qwen.drawing, asked)
-            assert len(read) == text.count("<function=")
-            assert all(judge.is_valid(one) or re.search("[eE][0-9+]{4}", str(one)) for one in read), text
 
 
 PARAMETERS = {
@@ -223,54 +203,6 @@ def test_each_parser_reads_back_what_is_generated(model: str, choice: Any) -> No
                 assert all(map(judge.is_valid, read)), text
 
 
-def _is_named(token: bytes, text: bytes) -> bool:
-    """Return whether one library alone may allow a token: docs/how-a-grammar-is-served.md names them."""
-    if re.search(rb"[\t\r\n\x7f]|\\[u/]", token) or (text.endswith(b"-") and token.startswith(b"0")):
-        return True
-    try:
-        token.decode()
-    except UnicodeDecodeError as error:
-        return error.reason != "unexpected end of data"
-    return False
-
-
-@pytest.mark.parametrize("choice", ["required"])
-@pytest.mark.parametrize("model", BY_GUIDANCE)
-def test_both_libraries_mean_the_same_by_a_tag(model: str, choice: str) -> None:
-    """Whole masks along drawn texts, but where llguidance prefers one token for a text that must come."""
-    plain = {**_with(INTEGER), "properties": {"v": INTEGER, "s": STRING}}
-    tag = calls.tag_of(model, calls.request(plain, choice))
-    _, words = calls.vocabulary_of(tag)
-    libraries = [Backends(words)[name] for name in ("guidance", "xgrammar")]
-    tokens = libraries[0].tokens()
-    named = [number for number, text in enumerate(words.tokens) if text.startswith(b"\xff")]
-    added = [number for number, text in enumerate(tokens) if re.fullmatch(rb"</?[a-z_:]+>", text)]
-    for seed in range(2):
-        chance, text = random.Random(seed), b""
-        matchers = [one.compile("structural_tag", json.dumps(tag)).matcher() for one in libraries]
-        for _ in range(60):
-            ours, theirs = (set(calls.allowed(matcher, len(tokens))) for matcher in matchers)
-            if len(ours) > 1:
-                spelt = [words.tokens[token].removeprefix(b"\xff") for token in ours & {*named, *added}]
-                differing = {
-                    token
-                    for token in (ours ^ theirs) - {*named, *added}
-                    if not any(one.startswith(tokens[token]) for one in spelt)
-                }
-                # A character that is cut in its bytes is followed by the rest of it alone.
-                is_cut = text.decode(errors="ignore").encode() != text
-                if model in IN_ELEMENTS:  # xgrammar has white space around values, and marks in texts
-                    differing -= theirs
-                assert is_cut or all(_is_named(tokens[token], text) for token in differing), text
-            among = sorted((ours & theirs) - {EOS})
-            if not among:
-                break
-            marks = [token for token in among if any(mark in tokens[token] for mark in b'<{}"[|')]
-            token = chance.choice(marks if marks and chance.random() < 0.7 else among)
-            text += tokens[token]
-            assert all(matcher.accept([token]) for matcher in matchers)
-
-
 @pytest.mark.parametrize("model", BY_XGRAMMAR)
 def test_other_forms_of_calls_are_xgrammars(model: str) -> None:
     plain = _with(INTEGER)
@@ -285,41 +217,20 @@ def test_other_forms_of_calls_are_xgrammars(model: str) -> None:
     assert re.search(r"json_schema\.properties\.v\.format$", refused.value.path or "")
 
 
-def test_each_parser_with_a_structural_tag_is_known() -> None:
-    """A later vLLM may have another: docs/routes.md says what becomes of its calls."""
-    from vllm.tool_parsers.abstract_tool_parser import ToolParserManager
-
-    known = {name for models in (BY_GUIDANCE, BY_XGRAMMAR) for names in models.values() for name in names}
-    for name in ToolParserManager.lazy_parsers:
-        is_tagged = ToolParserManager.get_tool_parser(name).structural_tag_model is not None
-        assert is_tagged == (name in known), name
-
-
-ANSWER = {
-    "type": "object",
-    "properties": {"answer": {"type": "string", "format": "date"}},
-    "required": ["answer"],
-}
-
-
-def _adjusted(parser: str | None, tokenizer: Any, **fields: Any) -> Any:
+def _adjusted(parser: str, tokenizer: Any, **fields: Any) -> Any:
     from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
     from vllm.parser.abstract_parser import DelegatingParser
     from vllm.tool_parsers.abstract_tool_parser import ToolParserManager
 
-    schema = {"name": "a", "schema": ANSWER}
-    body = {
-        "messages": [],
-        "tools": [{"type": "function", "function": {"name": "get", "parameters": _with(INTEGER), **fields}}],
-        "response_format": {"type": "json_schema", "json_schema": schema},
-    }
+    tool = {"name": "get", "parameters": _with(INTEGER), **fields}
+    answer = {"type": "json_schema", "json_schema": {"name": "a", "schema": _with(TYPES[1])}}
+    body = {"messages": [], "tools": [{"type": "function", "function": tool}], "response_format": answer}
     asked = ChatCompletionRequest.model_validate(body)
 
     class OfModel(DelegatingParser):
-        tool_parser_cls = ToolParserManager.get_tool_parser(parser) if parser else None
+        tool_parser_cls = ToolParserManager.get_tool_parser(parser)
 
-    made = OfModel(tokenizer, asked.tools)
-    return made.adjust_request(asked)
+    return OfModel(tokenizer, asked.tools).adjust_request(asked)
 
 
 @pytest.mark.parametrize("fields", [{}, {"strict": True}], ids=["loose", "strict"])
@@ -346,7 +257,7 @@ def test_a_call_or_an_answer_that_fits(parser: str, library: str, fields: Any) -
     assert answers
     assert called
     for text in answers:
-        assert re.fullmatch(r"[-0-9a-fA-F]+", json.loads(text)["answer"])
+        assert re.fullmatch(r"[-0-9a-fA-F]+", json.loads(text)["v"])
     for text in called if parser != "llama3_json" else ():
         read = _read(parser, text, server.drawing, adjusted)
         assert read

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import ssl
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,29 +20,23 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
+from support.waiting import until as eventually  # noqa: F401 - what tests of a collector wait with
+
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """A span as it arrived, ids in hex, attributes of its resource and its own as Python values.
-
-    Links are ids of trace and span, events a name and attributes. `flags` as OTLP has them: 0x100 is set by
-    who knows whether the parent is of another process, 0x200 where it is.
-    """
+    """A span as it arrived: ids in hex, attributes of its resource and its own, ids of what it links."""
 
     name: str
     trace_id: str
     span_id: str
     parent_span_id: str
-    kind: int
     status: int
     start_ns: int
     end_ns: int
     attributes: dict[str, Any]
     resource: dict[str, Any]
     links: list[tuple[str, str]]
-    events: list[tuple[str, dict[str, Any]]]
-    flags: int
-    trace_state: str
 
 
 @dataclass(slots=True)
@@ -93,6 +87,8 @@ class HttpCollector:
     With `tls` it wants a certificate of its clients'.
     """
 
+    protocol = "HTTP"
+
     def __init__(self, port: int, tls: Tls | None = None) -> None:
         self.endpoint = f"{'https' if tls else 'http'}://127.0.0.1:{port}"
         self._tls = tls
@@ -130,6 +126,8 @@ class GrpcCollector(trace_service_pb2_grpc.TraceServiceServicer):
     `code` is what it answers; it keeps spans only with OK.
     """
 
+    protocol = "GRPC"
+
     def __init__(self, port: int, tls: Tls | None = None) -> None:
         self.endpoint = f"{'https' if tls else 'http'}://127.0.0.1:{port}"
         self.kept = Kept()
@@ -163,35 +161,18 @@ class GrpcCollector(trace_service_pb2_grpc.TraceServiceServicer):
         return ExportTraceServiceResponse()
 
 
-async def eventually(condition: Callable[[], object], *, deadline_s: float = 10.0) -> None:
-    """Wait until the condition holds.
-
-    Raises
-    ------
-    TimeoutError
-        It never did.
-    """
-    async with asyncio.timeout(deadline_s):
-        while not condition():  # noqa: ASYNC110 - what is waited for has no event
-            await asyncio.sleep(0.01)
-
-
 def _received(span: Span, resource: dict[str, Any]) -> Received:
     return Received(
         name=span.name,
         trace_id=span.trace_id.hex(),
         span_id=span.span_id.hex(),
         parent_span_id=span.parent_span_id.hex(),
-        kind=span.kind,
         status=span.status.code,
         start_ns=span.start_time_unix_nano,
         end_ns=span.end_time_unix_nano,
         attributes=_attributes(span.attributes),
         resource=resource,
         links=[(link.trace_id.hex(), link.span_id.hex()) for link in span.links],
-        events=[(event.name, _attributes(event.attributes)) for event in span.events],
-        flags=span.flags,
-        trace_state=span.trace_state,
     )
 
 

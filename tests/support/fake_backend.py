@@ -27,7 +27,6 @@ class FakeTokenizer(NamedTuple):
 
     @classmethod
     def of(cls, tokens: list[bytes], end: int) -> Self:
-        """Return the tokenizer of these texts."""
         named: dict[bytes, list[int]] = {}
         for token, text in enumerate(tokens):
             named.setdefault(text, []).append(token)
@@ -105,11 +104,9 @@ class FakeGrammar:
         self._tokenizer = tokenizer
 
     def matcher(self, stop_tokens: Sequence[int] | None = None) -> FakeMatcher:  # noqa: ARG002 - see Loaded
-        """Return a matcher at the texts' start."""
         return FakeMatcher([text.encode() for text in json.loads(self._source)], self._tokenizer)
 
     def source(self) -> str:
-        """Return the texts as JSON."""
         return self._source
 
 
@@ -124,22 +121,18 @@ class FakeBackend:
         self._tokenizer = tokenizer
 
     def compile(self, kind: Kind, spec: str) -> FakeGrammar:
-        """Compile a choice; see Backend."""
         if kind != "choice":
             raise BackendError(_REFUSAL)
         return FakeGrammar(spec, self._tokenizer)
 
     def load(self, source: str) -> FakeGrammar:
-        """Load a choice; see Backend."""
         return FakeGrammar(source, self._tokenizer)
 
     def fill(self, batch: Sequence[GuidedRows[FakeMatcher]], bitmask: Bitmask) -> None:
-        """Fill the rows of sequences; see Backend."""
         for guided in batch:
             guided.matcher.fill_rows(guided, bitmask)
 
     def tokens(self) -> Sequence[bytes]:
-        """Return each token's bytes; see Backend."""
         return self._tokenizer.tokens
 
 
@@ -151,22 +144,18 @@ class FakeLibrary:
     counts_minimum_alone = False
 
     def read(self, tokenizer: Any, vocab_size: int) -> FakeTokenizer:
-        """Return the tokens' texts; see Library."""
         texts = [str(tokenizer.decode([token])) for token in range(min(vocab_size, len(tokenizer)))]
         tokens = [b"" if "\ufffd" in text else text.encode() for text in texts]
         tokens += [b""] * (vocab_size - len(tokens))
         return FakeTokenizer.of(tokens, int(tokenizer.eos_token_id))
 
     def fingerprint(self, native: FakeTokenizer) -> str:
-        """Return what tells two of its tokenizers apart; see Library."""
         return fingerprint.of(len(native.tokens), str(native.end), native.tokens)
 
     def open(self, native: Any, threads: Threads) -> FakeBackend:  # noqa: ARG002 - Library's
-        """Return the fake with a tokenizer; see Library."""
         return FakeBackend(native)
 
     def lacks(self, kind: Kind, value: Any) -> Unsupported | None:  # noqa: ARG002 - Library's
-        """Return that it takes choices only; see Library."""
         return None if kind == "choice" else Unsupported(None, _REFUSAL)
 
 

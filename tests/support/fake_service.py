@@ -35,26 +35,16 @@ class Peer:
             self._connection.sendall(wire.frame(message))
 
     def read(self) -> Iterator[wire.ClientMessage]:
-        while header := self._exactly(wire.LENGTH.size):
-            if body := self._exactly(wire.body_length(header)):  # else it has gone in the middle of a message
-                yield wire.decode_client_message(body)
+        with contextlib.suppress(OSError), self._connection.makefile("rb") as stream:
+            while len(header := stream.read(wire.LENGTH.size)) == wire.LENGTH.size:
+                size = wire.body_length(header)
+                if len(body := stream.read(size)) == size:  # else it has gone in the middle of a message
+                    yield wire.decode_client_message(body)
 
     def close(self) -> None:
         with contextlib.suppress(OSError):
             self._connection.shutdown(socket.SHUT_RDWR)
         self._connection.close()
-
-    def _exactly(self, size: int) -> bytes:
-        data = b""
-        while len(data) < size:
-            try:
-                part = self._connection.recv(size - len(data))
-            except OSError:
-                return b""
-            if not part:
-                return b""
-            data += part
-        return data
 
 
 class FakeService:

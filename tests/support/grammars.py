@@ -71,6 +71,7 @@ AMBIGUOUS: dict[str, tuple[Kind, str]] = {
     "stars": ("regex", "(((a*)*)*)*z"),
     "ebnf": ("grammar", 'root ::= ("a"{0,100}){0,100} "z"'),
     "behind a long text": ("grammar", f'root ::= "{300 * "b"}" ("a"{{0,100}}){{0,100}} "z"'),
+    "deep": ("grammar", f'root ::= {"(" * 150}"a"{")*" * 150}'),
     "sum": ("grammar", 'root ::= s\ns ::= s s | "a"'),
     "pattern": ("json", json.dumps({"type": "string", "pattern": "^(a{0,100}){0,100}z$"})),
 }

@@ -51,18 +51,17 @@ def groups() -> list[Object]:
     ]
 
 
-def request(status: int = 200, code: str | None = None) -> HttpRequest:
+def request(status: int = 200, code: str | None = None, **changes: Any) -> HttpRequest:
     """Return the record of an HTTP request."""
-    return HttpRequest(
-        trace_id="a" * 32,
-        span_id="b" * 16,
-        start_ns=0,
-        end_ns=300_000_000,
-        route="/v1/completions",
-        status=status,
-        kind="json",
-        error_code=code,
-    )
+    fields: dict[str, Any] = {
+        "trace_id": "0af7651916cd43dd8448eb211c80319c",
+        "span_id": "b7ad6b7169203331",
+        "start_ns": 0,
+        "end_ns": 300_000_000,
+        "route": "/v1/completions",
+        "kind": "json",
+    }
+    return HttpRequest(status=status, error_code=code, **fields | changes)
 
 
 def decode(**changes: Any) -> Decode:

@@ -9,12 +9,14 @@ import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Protocol, Self
+from typing import Any, Protocol, Self
 
+import httpx
 import msgspec
+import psutil
 from devtools.process import Process
 
-from guided_contract import names, wire
+from guided_contract import names, status, wire
 from guided_contract.config import PodConfig
 from guided_contract.wire import (
     Backend,
@@ -30,7 +32,6 @@ from guided_contract.wire import (
     Refused,
     Release,
     ServiceMessage,
-    Unload,
     Welcome,
 )
 from guided_sidecar import service
@@ -39,7 +40,7 @@ from support.waiting import until as until  # noqa: PLC0414 - what tests of a si
 
 START_TIMEOUT_S = 60.0
 ANSWER_TIMEOUT_S = 60.0
-_TEMPLATE = b"guided_sidecar.grammar.compile.fork_server"
+_TEMPLATE = "guided_sidecar.grammar.compile.fork_server"
 
 
 class Sidecar:
@@ -65,9 +66,27 @@ class Sidecar:
             raise
         return sidecar
 
+    @classmethod
+    @contextlib.contextmanager
+    def running(cls, pod: PodConfig, more: Mapping[str, str] | None = None) -> Iterator[Self]:
+        """Run a sidecar for `pod` until the body ends."""
+        sidecar = cls.start(pod, more)
+        try:
+            yield sidecar
+        finally:
+            sidecar.stop()
+
     def stop(self) -> None:
         """Stop it, and all that it started."""
         self.process.stop()
+
+    def page(self) -> status.PodStatus:
+        """Return its status page."""
+        return status.decode(self.text("/status").encode())
+
+    def text(self, path: str) -> str:
+        """Return what it answers there."""
+        return httpx.get(f"http://127.0.0.1:{self.pod.ports.sidecar}{path}").text
 
     def log(self) -> str:
         return self.process.log.read_text()
@@ -89,7 +108,7 @@ class Sidecar:
         return list(descendants(self.process.pid))
 
     def _is_template(self, pid: int) -> bool:
-        return is_grammar(pid) and serves(_parent(pid))
+        return is_grammar(pid) and serves(psutil.Process(pid).ppid())
 
 
 class Client:
@@ -139,62 +158,70 @@ class Client:
         self.writer.transport.abort()
 
 
-class Api:
+class Peer:
+    """A connection that is read for as long as it is open."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+        self._reader = asyncio.create_task(self._read())
+
+    @classmethod
+    @contextlib.asynccontextmanager
+    async def greeted(cls, pod: PodConfig, hello: Hello, *more: Any) -> AsyncIterator[Self]:
+        client = await Client.open(pod)
+        await client.greet(hello)
+        made = cls(client, *more)
+        try:
+            yield made
+        finally:
+            await made.close()
+
+    async def close(self) -> None:
+        self._reader.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._reader
+        self.client.close()
+
+    async def _read(self) -> None:
+        raise NotImplementedError
+
+
+class Api(Peer):
     """An API server: many prepares at once on one connection, answered when their grammars are proven.
 
     `early`: what it was told before. `begun_s`: when a request might begin (time.perf_counter).
     """
 
     def __init__(self, client: Client) -> None:
-        self.ended: list[End] = []
         self.early: dict[int, Prepared] = {}
         self.begun_s: dict[int, float] = {}
-        self.client = client
         self._ids = itertools.count(1)
         self._waiting: dict[int, asyncio.Future[Prepared | Refused]] = {}
-        self._reader = asyncio.create_task(self._read())
+        super().__init__(client)
 
     @classmethod
     @contextlib.asynccontextmanager
     async def connected(cls, pod: PodConfig, boot: str = "boot") -> AsyncIterator[Self]:
-        client = await Client.open(pod)
-        await client.greet(Hello(role="api", pid=os.getpid(), boot=boot))
-        api = cls(client)
-        try:
+        hello = Hello(role="api", pid=os.getpid(), boot=boot)
+        async with cls.greeted(pod, hello) as api:
             yield api
-        finally:
-            await api.close()
 
     async def prepare(
-        self,
-        kind: Kind,
-        spec: str,
-        timeout_s: float = ANSWER_TIMEOUT_S,
-        traceparent: str | None = None,
-        backend: Backend | None = None,
+        self, kind: Kind, spec: str, timeout_s: float = ANSWER_TIMEOUT_S, **fields: Any
     ) -> Prepared | Refused:
-        return await self.begin(kind, spec, timeout_s, traceparent, backend)[1]
+        """Send a Prepare, and return its answer."""
+        return await self.begin(kind, spec, timeout_s=timeout_s, **fields)[1]
 
-    async def prepare_named(
-        self, name: str, timeout_s: float = ANSWER_TIMEOUT_S, backend: Backend | None = None
-    ) -> Prepared | Refused:
-        number = next(self._ids)
-        answer = self._waiting[number] = asyncio.get_running_loop().create_future()
-        self.client.send(Prepare(id=number, name=name, timeout_s=timeout_s, backend=backend))
-        return await answer
+    async def prepare_named(self, name: str, **fields: Any) -> Prepared | Refused:
+        return await self._begin(name=name, **fields)[1]
 
-    def begin(
-        self,
-        kind: Kind,
-        spec: str,
-        timeout_s: float = ANSWER_TIMEOUT_S,
-        traceparent: str | None = None,
-        backend: Backend | None = None,
-    ) -> tuple[int, asyncio.Future[Prepared | Refused]]:
+    def begin(self, kind: Kind, spec: str, **fields: Any) -> tuple[int, asyncio.Future[Prepared | Refused]]:
         """Send a Prepare; return its id and its answer to come."""
+        return self._begin(kind=kind, spec=spec, **fields)
+
+    def _begin(self, **fields: Any) -> tuple[int, asyncio.Future[Prepared | Refused]]:
         number = next(self._ids)
-        asked = Prepare(id=number, kind=kind, spec=spec, timeout_s=timeout_s, traceparent=traceparent)
-        return number, self.ask(msgspec.structs.replace(asked, backend=backend))
+        return number, self.ask(Prepare(id=number, **{"timeout_s": ANSWER_TIMEOUT_S, **fields}))
 
     def ask(self, request: Prepare) -> asyncio.Future[Prepared | Refused]:
         """Send a Prepare, with an id of the caller's choice; return its answer to come."""
@@ -205,18 +232,11 @@ class Api:
     def release(self, number: int) -> None:
         self.client.send(Release(id=number))
 
-    async def close(self) -> None:
-        self._reader.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await self._reader
-        self.client.close()
-
     async def _read(self) -> None:
         try:
             while True:
                 message = await self.client.receive()
                 if isinstance(message, End):
-                    self.ended.append(message)
                     continue
                 if isinstance(message, Prepared):
                     self.begun_s[message.id] = time.perf_counter()
@@ -234,15 +254,13 @@ class Api:
                 answer.exception()  # seen, also if nobody waits for it
 
 
-class Rank:
+class Rank(Peer):
     """A sampling rank that answers every Load with what `answer` makes of it (None: no answer)."""
 
     def __init__(self, client: Client, answer: Callable[[Load], Loaded | None]) -> None:
-        self.client = client
         self.loads: list[Load] = []
-        self.unloads: list[str] = []
         self._answer = answer
-        self._reader = asyncio.create_task(self._read())
+        super().__init__(client)
 
     @classmethod
     @contextlib.asynccontextmanager
@@ -254,28 +272,15 @@ class Rank:
         answer: Callable[[Load], Loaded | None] = lambda load: loaded(load),  # noqa: PLW0108 - defined below
         tokenizer: Mapping[Backend, str] | None = None,
     ) -> AsyncIterator[Self]:
-        client = await Client.open(pod)
         said = dict(tokenizer or {})
         hello = Hello(role="rank", pid=os.getpid(), boot=boot, rank=rank, samples=True, tokenizer=said)
-        await client.greet(hello)
-        made = cls(client, answer)
-        try:
+        async with cls.greeted(pod, hello, answer) as made:
             yield made
-        finally:
-            await made.close()
-
-    async def close(self) -> None:
-        self._reader.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await self._reader
-        self.client.close()
 
     async def _read(self) -> None:
         with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
             while True:
                 message = await self.client.receive()
-                if isinstance(message, Unload):
-                    self.unloads.append(message.key)
                 if isinstance(message, Load):
                     self.loads.append(message)
                     answer = self._answer(message)
@@ -319,21 +324,16 @@ async def busy_worker(sidecar: HasWorkers) -> int:
 def cpu_ticks(pid: int) -> int:
     """Return a process's CPU time in hundredths of a second; 0 once it has gone."""
     try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
+        return int(100 * sum(psutil.Process(pid).cpu_times()[:2]))
+    except psutil.Error:
         return 0
-    return int(fields[11]) + int(fields[12])
 
 
 def descendants(pid: int) -> Iterator[int]:
     """Yield a process and all below it, parents first."""
-    if not Path(f"/proc/{pid}").exists():
-        return
-    yield pid
-    with contextlib.suppress(OSError):
-        for thread in Path(f"/proc/{pid}/task").iterdir():
-            for child in (thread / "children").read_text().split():
-                yield from descendants(int(child))
+    with contextlib.suppress(psutil.NoSuchProcess):
+        top = psutil.Process(pid)
+        yield from (one.pid for one in (top, *top.children(recursive=True)))
 
 
 def exists(pid: int) -> bool:
@@ -347,26 +347,13 @@ def kill(pid: int) -> None:
 
 def is_grammar(pid: int) -> bool:
     """Return whether a process is a grammar worker, or the one they are forked from."""
-    return _TEMPLATE in _command(pid)
-
-
-def _command(pid: int) -> bytes:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError:
-        return b""
+    with contextlib.suppress(psutil.Error):
+        return _TEMPLATE in " ".join(psutil.Process(pid).cmdline())
+    return False
 
 
 def serves(pid: int) -> bool:
     """Return whether a process is a service; its command line is its supervisor's."""
-    try:
-        return Path(f"/proc/{pid}/comm").read_text().strip() == service.NAME
-    except OSError:
-        return False
-
-
-def _parent(pid: int) -> int:
-    try:
-        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-    except OSError:
-        return 0
+    with contextlib.suppress(psutil.Error):
+        return bool(psutil.Process(pid).name() == service.NAME)
+    return False

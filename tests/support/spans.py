@@ -73,12 +73,3 @@ def error_code(span: ReadableSpan) -> str:
     told = str(attributes(span).get("error.type", ""))
     assert (span.status.description or "") == told
     return told
-
-
-def linked(span: ReadableSpan) -> list[str]:
-    """Return the ids of the spans that a span is linked to."""
-    return [format_span_id(link.context.span_id) for link in span.links]
-
-
-def events(span: ReadableSpan) -> list[tuple[str, dict[str, object]]]:
-    return [(event.name, dict(event.attributes or {})) for event in span.events]

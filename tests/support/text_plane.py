@@ -24,35 +24,27 @@ Object = dict[str, Any]
 _CRDS = "apiextensions.k8s.io/v1"
 
 
-def _group(group_version: str) -> Object:
-    group, version = group_version.split("/")
-    served = {"groupVersion": group_version, "version": version}
-    return {"name": group, "versions": [served], "preferredVersion": served}
-
-
-def _resources(*served: tuple[str, str, bool]) -> Object:
-    verbs = ["get", "list", "watch", "patch"]
-    return {
-        "resources": [
-            {"name": plural, "singularName": "", "kind": kind, "namespaced": namespaced, "verbs": verbs}
-            for plural, kind, namespaced in served
-        ]
-    }
-
-
 def _discovery() -> dict[str, Object]:
     """Return what kopf waits for before it watches anything."""
-    apis: dict[str, list[tuple[str, str, bool]]] = {
-        "v1": [("namespaces", "Namespace", False)],
-        _CRDS: [("customresourcedefinitions", "CustomResourceDefinition", False)],
-    }
-    for kind in WATCHED:
-        apis.setdefault(kind.api_version, []).append((kind.plural, kind.name, True))
-    groups = [_group(each) for each in apis if "/" in each]
-    found = {f"/{'apis' if '/' in each else 'api'}/{each}": _resources(*apis[each]) for each in apis}
-    return {"/api": {"versions": ["v1"]}, "/apis": {"groups": groups}, **found}
+    served = [
+        ("v1", "namespaces", "Namespace"),
+        (_CRDS, "customresourcedefinitions", "CustomResourceDefinition"),
+    ]
+    served += [(kind.api_version, kind.plural, kind.name) for kind in WATCHED]
+    found: dict[str, Object] = {"/api": {"versions": ["v1"]}, "/apis": {"groups": []}}
+    for each, plural, kind in served:
+        path = f"/{'apis' if '/' in each else 'api'}/{each}"
+        if path not in found and "/" in each:
+            group, version = each.split("/")
+            one = {"groupVersion": each, "version": version}
+            found["/apis"]["groups"].append({"name": group, "versions": [one], "preferredVersion": one})
+        is_ours = kind not in {"Namespace", "CustomResourceDefinition"}
+        resource = {"name": plural, "singularName": "", "kind": kind, "namespaced": is_ours, "verbs": _VERBS}
+        found.setdefault(path, {"resources": []})["resources"].append(resource)
+    return found
 
 
+_VERBS = ["get", "list", "watch", "patch"]
 _DISCOVERY = _discovery()
 
 
@@ -87,10 +79,8 @@ class Plane:
         is_ours = request.path == self.kind.path()
         if is_ours and self.answers:
             status, text = self.answers.pop(0)
-            is_json = text.startswith("{")
-            return web.Response(
-                status=status, text=text, content_type="application/json" if is_json else "text/html"
-            )
+            kind = "application/json" if text.startswith("{") else "text/html"
+            return web.Response(status=status, text=text, content_type=kind)
         if "watch" in request.query:
             return await self._tell(request, self.events if is_ours else asyncio.Queue())
         return self._list(request.query, self.listed if is_ours else [])

@@ -1,5 +1,6 @@
-"""Messages, configuration, errors, records and heartbeats keep what the contract promises."""
+"""Messages, configuration, errors, records, heartbeats and tasks keep what the contract promises."""
 
+import asyncio
 import contextlib
 import os
 import tracemalloc
@@ -11,23 +12,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from guided_contract import compatibility, config, errors, heartbeat, records, status, wire
+from guided_contract import compatibility, config, errors, heartbeat, records, status, tasks, wire
+from guided_contract.tasks import Living
 
 CONFIG = config.PodConfig(name="a", model="/m", tokenizer="/m", served_name="a", run_dir="/r")
-
-
-def test_a_client_message_is_none_of_the_services() -> None:
-    with pytest.raises(wire.WireError):
-        wire.decode_service_message(wire.frame(wire.Release(id=1))[4:])
 
 
 @given(st.binary(max_size=200))
 def test_garbage_is_a_wire_error_and_nothing_else(body: bytes) -> None:
     for decode in (wire.decode_client_message, wire.decode_service_message):
-        try:
+        with contextlib.suppress(wire.WireError):
             decode(body)
-        except wire.WireError:
-            continue
 
 
 DEEP = b"\x91" * 100_000 + b"\xc0"
@@ -43,9 +38,13 @@ HELLO = b"\x85\xa4type\xa5Hello\xa4role\xa3api\xa3pid\x01\xa4boot\xa1b\xa1x"
         (config.decode, b'{"name": "\xff"}', config.ConfigError),
         (config.decode, b'{"x": ' + b"[" * 100_000, config.ConfigError),
         (status.decode, b'{"x": ' + b"[" * 100_000, ValueError),
+        (wire.decode_service_message, wire.frame(wire.Release(id=1))[4:], wire.WireError),
+        (wire.decode_client_message, wire.frame(wire.Loaded(key="k", start_ns=-1))[4:], wire.WireError),
+        (wire.decode_client_message, wire.frame(wire.Loaded(key="k", end_ns=1 << 63))[4:], wire.WireError),
+        (records.decode, b"\xc1", ValueError),
     ],
 )
-def test_what_is_nested_without_end_or_no_text_is_an_error_of_ours(
+def test_what_is_nested_without_end_no_text_or_no_time_is_an_error_of_ours(
     decode: Any, data: bytes, fault: type[Exception]
 ) -> None:
     with pytest.raises(fault) as raised:
@@ -73,12 +72,6 @@ def test_a_frame_costs_little_more_memory_than_its_bytes(more: dict[str, Any]) -
         assert tracemalloc.get_traced_memory()[1] < 2 * wire.MAX_FRAME_BYTES
     finally:
         tracemalloc.stop()
-
-
-@pytest.mark.parametrize("times", [{"start_ns": -1}, {"end_ns": 1 << 63}])
-def test_times_that_no_span_can_have_are_refused(times: dict[str, int]) -> None:
-    with pytest.raises(wire.WireError):
-        wire.decode_client_message(wire.frame(wire.Loaded(key="k", **times))[4:])
 
 
 def test_an_oversized_frame_is_refused_on_both_sides() -> None:
@@ -118,15 +111,6 @@ def test_every_code_has_an_entry_and_a_body() -> None:
         assert code.retryable == (code.http_status == 503)
 
 
-def test_records_survive_and_garbage_is_a_value_error() -> None:
-    record = records.Decode(
-        traceparent=None, rank=0, grammar_key="k", backend="xgrammar", start_ns=1, end_ns=2
-    )
-    assert records.decode(records.encode(record)) == record
-    with pytest.raises(ValueError):
-        records.decode(b"\xc1")
-
-
 @pytest.mark.parametrize("size", [0, 40])
 def test_a_heartbeats_file_that_is_cut_tells_of_nobody(tmp_path: Path, size: int) -> None:
     """Mapped, it ended its readers with a signal."""
@@ -148,3 +132,29 @@ def test_a_heartbeats_file_that_is_cut_tells_of_nobody(tmp_path: Path, size: int
 )
 def test_supported_versions(version: str | None, supported: bool) -> None:  # noqa: FBT001 - a table's column
     assert (compatibility.unsupported_vllm(version) == "") is supported
+
+
+@pytest.fixture(autouse=True)
+def _counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tasks, "failures", type(tasks.failures)())
+    monkeypatch.setattr(tasks, "_DELAY_S", 0.01)
+
+
+async def test_what_raises_begins_again_is_counted_and_logged_and_a_cancelled_task_ends(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    faults = [PermissionError("first"), RecursionError("second"), asyncio.CancelledError()]
+    goes_on = asyncio.Event()
+
+    async def work() -> None:
+        if faults:
+            raise faults.pop(0)
+        goes_on.set()
+        await asyncio.Event().wait()
+
+    living = Living("work", work)
+    living.start()
+    await asyncio.wait_for(goes_on.wait(), 10)
+    await living.stop()
+    assert tasks.failures == {"work": 3}
+    assert caplog.text.count("Traceback") >= 2

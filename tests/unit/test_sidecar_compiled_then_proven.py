@@ -1,6 +1,5 @@
 """A grammar between compiled and proven: who may begin with it, and what is left of one that is refused."""
 
-import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -107,18 +106,6 @@ async def test_the_last_who_leaves_before_the_proof_ends_it(service: PlayedServi
     assert service.loaded() == ["first"]
 
 
-async def test_who_leaves_as_it_is_done_keeps_no_lease(service: PlayedService) -> None:
-    await service.asks()
-    service.pool.outcome.set_result(FIRST)
-    while not service.preparer.state.leases:  # noqa: ASYNC110 - nobody says so
-        await asyncio.sleep(0)
-    service.api.session.receive(Release(id=1))
-    await settled()
-    state = service.preparer.state
-    assert (state.entries, state.leases) == (1, 0)
-    assert not service.api.sent
-
-
 async def test_a_given_up_flight_takes_nothing_from_the_next_of_its_key(service: PlayedService) -> None:
     """Its worker takes a while to die, and may still say something."""
     await service.asks()
@@ -153,33 +140,20 @@ async def test_a_rank_that_cannot_load_it_is_asked_again_when_it_is_proven(servi
     assert service.api.sent == [Prepared(id=1, key=service.key, backend="xgrammar")]
 
 
-async def test_a_rank_that_finds_it_slow_before_the_proof_is_believed(service: PlayedService) -> None:
+@pytest.mark.parametrize("when", ["before the proof", "in the cache"])
+async def test_a_rank_that_finds_it_slow_is_believed(service: PlayedService, when: str) -> None:
+    """Each of its sequences would hold up the rank once."""
     await service.asks()
     await service.pool.compiled(FIRST)
-    service.rank.session.receive(Failed(request_id="r", code="sequence_slow", key=service.key))
-    await service.pool.ends(FIRST)
+    if when == "in the cache":
+        await service.pool.ends(FIRST)
+    for key in ("never heard of", service.key):
+        service.rank.session.receive(Failed(request_id="r", code="sequence_slow", key=key))
+    if when == "before the proof":
+        await service.pool.ends(FIRST)
     await service.asks(2)
     assert isinstance(refused := service.api.sent[-1], Refused)
     assert refused.code == "grammar_slow"
-
-
-async def test_who_gave_up_does_not_begin_with_the_next_compile_of_the_key(service: PlayedService) -> None:
-    """Its worker takes a while to die."""
-    service.rank.answer = lambda _sent: None
-    await service.asks()
-    await service.pool.compiled(FIRST)  # being loaded
-    service.pool.may_die.clear()
-    service.api.session.receive(Release(id=1))
-    other = service.connect_api()
-    await service.asks(7, other)
-    service.rank.session.receive(Loaded(key=service.key))  # to the first Load
-    await service.pool.compiled(FIRST)
-    service.rank.session.receive(Loaded(key=service.key))
-    await settled()
-    assert [type(one) for one in other.sent] == [Prepared]
-    service.pool.may_die.set()
-    await settled()
-    assert not service.api.sent, "its lease has ended"
 
 
 async def test_what_a_rank_can_load_no_more_is_compiled_again(service: PlayedService) -> None:

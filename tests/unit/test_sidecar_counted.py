@@ -1,11 +1,15 @@
-"""Which bounds are taken out of a schema to be counted, and which stay in the grammar."""
+"""Which bounds are counted along a text, and how: byte by byte, however it is spelt."""
 
+import itertools
 import json
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from guided_grammar.bounds import BETWEEN, OUTSIDE, Bounds, Where
+from guided_contract.counting import Position
+from guided_grammar.bounds import BETWEEN, OUTSIDE, TEXT, Bounds, Where
 from guided_sidecar.grammar.compile import followed
 
 S: dict[str, Any] = {"type": "string", "maxLength": 3}
@@ -13,38 +17,21 @@ L: dict[str, Any] = {"type": "string", "minLength": 2, "maxLength": 9}
 T: dict[str, Any] = {"type": "string"}
 
 
-def obj(closed: bool = True, **properties: Any) -> dict[str, Any]:  # noqa: FBT001, FBT002 - of a schema
-    found: dict[str, Any] = {"type": "object", "properties": properties}
-    return {**found, "additionalProperties": False} if closed else found
+def obj(**properties: Any) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, "additionalProperties": False}
 
 
-# name: schema, texts that a counter must let pass, texts that it must refuse
+# name: schema, texts that a counter must let pass, texts that it must refuse; the usual ones: test_masks.py
 COUNTED: dict[str, tuple[Any, list[Any], list[Any]]] = {
-    "the whole text": (S, ["", "abc", "🙂🙂🙂"], ["abcd"]),
-    "properties": (obj(a=S, b=L, c=T), [{"a": "x", "b": "1234", "c": "long"}], [{"a": "long"}, {"b": "x"}]),
-    "other properties": ({"type": "object", "additionalProperties": S}, [{"a": "x"}], [{"a": "long"}]),
     "named and other properties": (
         {**obj(a=L), "additionalProperties": S},
         [{"a": "12345", "b": "123"}],
         [{"a": "12345", "b": "1234"}, {"a": "1"}],
     ),
-    "items": ({"type": "array", "items": S}, [["", "abc"]], [["a", "abcd"]]),
-    "first items that want the same": (
-        {"type": "array", "prefixItems": [S, {"type": "integer"}], "items": S},
-        [["abc", 1, "abc"]],
-        [["abcd"], ["a", 1, "abcd"]],
-    ),
-    "nullable by anyOf": (obj(a={"anyOf": [S, {"type": "null"}]}), [{"a": None}], [{"a": "long"}]),
     "one branch alone has it": (
         {"anyOf": [obj(kind={"const": "a"}, a=S), obj(kind={"const": "b"}, b=L)]},
         [{"kind": "long", "b": "12"}],
         [{"a": "long"}, {"b": "1"}],
-    ),
-    "a reference": ({"$defs": {"S": S}, **obj(a={"$ref": "#/$defs/S"})}, [], [{"a": "long"}]),
-    "recursion": (
-        {"$defs": {"N": obj(t=S, next={"$ref": "#/$defs/N"})}, "$ref": "#/$defs/N"},
-        [{"next": {"next": {"t": "abc"}}}],
-        [{"next": {"next": {"t": "long"}}}],
     ),
     "a reference that names a property": (
         obj(a=S, **{"b/~": {"$ref": "#/properties/a"}}),
@@ -68,7 +55,7 @@ def test_what_the_path_decides_is_counted(name: str) -> None:
     relaxed, positions = followed.split(schema, "xgrammar")
 
     assert schema == before
-    assert "Length" not in json.dumps(relaxed).replace(json.dumps({**S, "pattern": "^x"}), "")
+    assert "Length" not in json.dumps(relaxed)
     bounds = Bounds(positions)
     for value in allowed:
         after = bounds.advance(Where(), json.dumps(value, ensure_ascii=False).encode())
@@ -101,35 +88,70 @@ def test_what_it_does_not_decide_stays_in_the_grammar(name: str) -> None:
     assert followed.split(_parsed(COMPILED[name]), "xgrammar") == (COMPILED[name], [])
 
 
-def test_a_minimum_alone_stays_with_llguidance() -> None:
-    """Its masks of one cost less than counting does; beside a maximum it is counted."""
-    alone = {"type": "string", "minLength": 2}
-    schema = _parsed(obj(a=alone, b=L))
-
-    relaxed, positions = followed.split(schema, "guidance")
-
-    assert relaxed == obj(a=alone, b=T)
-    assert [(position.minimum, position.maximum) for position in positions] == [(0, None), (2, 9)]
-    assert followed.split(alone, "guidance") == (alone, [])
-    assert followed.split(alone, "xgrammar").positions
-
-
-@pytest.mark.timeout(60)
-def test_a_schema_with_too_many_places_is_compiled_as_it_is() -> None:
-    """As with the automaton that asks what the 14th letter from the end was, each level doubles the sets."""
-    defs = {f"n{level}": obj(a=_reference(level + 1), b=_reference(level + 1)) for level in range(1, 14)}
-    defs |= {"n0": obj(a={"anyOf": [_reference(0), _reference(1)]}, b=_reference(0)), "n14": obj(s=S)}
-    schema = _parsed({"$defs": defs, "$ref": "#/$defs/n0"})
-
-    assert followed.split(schema, "xgrammar") == (schema, [])
-    del defs["n0"]["properties"]["a"]["anyOf"][0]
-    assert followed.split(_parsed({"$defs": defs, "$ref": "#/$defs/n0"}), "xgrammar").positions
-
-
-def _reference(level: int) -> dict[str, Any]:
-    return {"$ref": f"#/$defs/n{level}"}
-
-
 def _parsed(schema: Any) -> Any:
     """Return a schema as a worker has it: no two places are the same object."""
     return json.loads(json.dumps(schema))
+
+
+# Characters in all their spellings; halves of surrogate pairs included, which may meet and join.
+PIECES = st.sampled_from(
+    [
+        *["a", "é", "漢", "🙂", "\x7f", "\\n", '\\"', "\\\\", "\\/", "\\u0041", "\\u00e9", "\\ud7FF"],
+        *["\\uE000", "\\ud83d", "\\uDBFF", "\\ude00", "\\uDC00", "\\ud83d\\ude00"],
+    ]
+)
+SPELLED = st.lists(PIECES, max_size=12).map("".join)
+
+
+def _cut(data: bytes, at: list[int]) -> list[bytes]:
+    """Cut a text in pieces, anywhere: inside characters and escapes, too."""
+    places = sorted({place % (len(data) + 1) for place in at} | {0, len(data)})
+    return [data[start:end] for start, end in itertools.pairwise(places)]
+
+
+def _followed(bounds: Bounds, text: str, cuts: list[int]) -> Where | None:
+    where: Where | None = Where()
+    for piece in _cut(text.encode(), cuts):
+        where = where and bounds.advance(where, piece)
+    return where
+
+
+@given(SPELLED, st.integers(0, 6), st.integers(0, 6), st.lists(st.integers(0, 200), max_size=8))
+def test_a_string_is_refused_where_it_gets_too_long_or_closes_too_short(
+    spelled: str, minimum: int, more: int, cuts: list[int]
+) -> None:
+    """Its characters are those that JSON reads, however the bytes arrive."""
+    length = len(json.loads(f'"{spelled}"'))
+    where = _followed(Bounds([Position()]), f'"{spelled}', cuts)
+    assert where is not None
+    assert (where.mode >= TEXT, where.characters) == (True, length)
+    bounds = Bounds([Position(minimum=minimum, maximum=minimum + more)])
+    assert bool(_followed(bounds, f'"{spelled}"', cuts)) == (minimum <= length <= minimum + more)
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=4),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=3), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@given(VALUES, st.sampled_from([None, 1]), st.lists(st.integers(0, 400), max_size=10))
+def test_every_string_of_any_text_is_told_from_the_names(
+    value: Any, indent: int | None, cuts: list[int]
+) -> None:
+    """A tree in which everything is bounded refuses exactly the texts that hold a longer string."""
+    bounds = Bounds([Position(maximum=2, others=0, items=0)])
+    text = json.dumps(value, ensure_ascii=indent is None, indent=indent)
+    where = _followed(bounds, text, cuts)
+    assert (where is not None) == (_longest(value) <= 2)
+    if where is not None:
+        assert where.mode in {OUTSIDE, BETWEEN}  # where a number can be longer, or behind the value
+        assert where.frame is None
+
+
+def _longest(value: Any) -> int:
+    if isinstance(value, str):
+        return len(value)
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return max(map(_longest, parts), default=0)

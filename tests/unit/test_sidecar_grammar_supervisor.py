@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from support.engine import wait_until
-from support.sidecar import descendants
 
 Start = Callable[..., subprocess.Popen[bytes]]
 
@@ -50,27 +49,6 @@ def test_a_stopped_child_is_replaced(tmp_path: Path, start: Start) -> None:
 
     assert not _exists(_starts(tmp_path)[0])
     assert _exists(_starts(tmp_path)[1])
-
-
-def test_a_child_has_the_usual_ways_with_signals(tmp_path: Path, start: Start) -> None:
-    """It is a fork of its supervisor, which takes TERM, INT and the deaths of children otherwise."""
-    usual = (
-        "import signal; names = (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD); "
-        "assert {signal.getsignal(one) for one in names} == {signal.SIG_DFL}; "
-        "assert not signal.pthread_sigmask(signal.SIG_BLOCK, ()); assert signal.set_wakeup_fd(-1) == -1; "
-    )
-    start(usual + COUNTER + "assert os.getsid(0) == os.getpid(); open('held', 'w').close(); time.sleep(60)")
-    wait_until(lambda: Path(tmp_path, "held").exists())
-
-
-def test_a_child_that_is_told_to_end_at_its_very_beginning_does(tmp_path: Path, start: Start) -> None:
-    for _ in range(5):
-        known = len(_starts(tmp_path))
-        supervisor = start(COUNTER + "time.sleep(60)", 30.0)
-        wait_until(lambda: any(True for _ in list(descendants(supervisor.pid))[1:]))  # noqa: B023 - called at once
-        supervisor.terminate()
-        assert supervisor.wait(20) == 0
-        assert len(_starts(tmp_path)) <= known + 1
 
 
 PLAYED = """

@@ -1,4 +1,4 @@
-"""Who waits for a grammar worker gets one that is given back, whoever else went away at that moment."""
+"""Grammar workers: who waits for one, those that die, and what is said of a compile that is late."""
 
 import asyncio
 from pathlib import Path
@@ -73,14 +73,18 @@ async def test_the_wait_doubles_until_a_worker_has_done_a_job(tmp_path: Path) ->
     assert workers._delay_s() == 0
 
 
-async def test_a_template_that_is_killed_is_no_crash_of_the_grammars_that_its_workers_had(
-    tmp_path: Path,
+@pytest.mark.parametrize(
+    ("is_templates", "restarts", "deaths"), [(True, {"template": 2}, 0), (False, {"crashed": 2}, 2)]
+)
+async def test_a_grammar_that_crashes_two_workers_is_refused_but_not_for_what_befell_their_template(
+    tmp_path: Path, is_templates: Any, restarts: dict[str, int], deaths: int
 ) -> None:
+    """It counts against nobody else: five such schemas once took the service from everybody for minutes."""
     workers, progress = made(tmp_path), Progress()
     done = Done(backend="guidance", spec="a")
 
     async def dies(*_: object) -> None:
-        template.is_gone = True
+        workers._template.is_gone = is_templates  # type: ignore[union-attr]
         raise WorkerDiedError("")
 
     async def answers(*_: object) -> Done:
@@ -89,38 +93,20 @@ async def test_a_template_that_is_killed_is_no_crash_of_the_grammars_that_its_wo
     job = Job(key="a", kind="regex", spec="a", backends=["guidance"], timeout_s=60, memory_bytes=0)
     compiled = asyncio.create_task(Pool(workers).compile(job, progress))
     for run in (dies, dies, answers):
-        workers._template = template = cast("Any", SimpleNamespace(is_gone=False))
+        workers._template = cast("Any", SimpleNamespace(is_gone=False))
         worker: Any = Alive()
         worker.run = run
         await workers._add(worker)
         await settled()
-    assert await compiled is done
-    assert (progress.deaths, workers.state.restarts) == (0, {"template": 2})
-    assert workers.state.last_failure is None
-
-
-async def test_a_grammar_that_crashes_two_workers_is_refused_and_counts_against_nobody(
-    tmp_path: Path,
-) -> None:
-    """Five such schemas once took the grammar service from everybody for minutes."""
-    workers, progress = made(tmp_path), Progress()
-    workers._template = cast("Any", SimpleNamespace(is_gone=False))
-
-    async def dies(*_: object) -> None:
-        raise WorkerDiedError("")
-
-    job = Job(key="a", kind="regex", spec="a", backends=["guidance"], timeout_s=60, memory_bytes=0)
-    compiled = asyncio.create_task(Pool(workers).compile(job, progress))
-    for _ in range(2):
-        worker: Any = Alive()
-        worker.run = dies
-        await workers._add(worker)
-        await settled()
-    with pytest.raises(GuidedError) as refused:
-        await compiled
-    assert refused.value.code == "grammar_compile_crashed"
-    assert workers.state.restarts == {"crashed": 2}
-    assert workers._delay_s() == 0
+    if is_templates:
+        assert await compiled is done
+        assert workers.state.last_failure is None
+    else:
+        with pytest.raises(GuidedError) as refused:
+            await compiled
+        assert refused.value.code == "grammar_compile_crashed"
+        assert workers._delay_s() == 0
+    assert (progress.deaths, workers.state.restarts) == (deaths, restarts)
 
 
 async def test_a_worker_given_back_reaches_the_next_when_the_first_has_just_gone(tmp_path: Path) -> None:
@@ -133,3 +119,45 @@ async def test_a_worker_given_back_reaches_the_next_when_the_first_has_just_gone
     first.cancel()
     assert await asyncio.wait_for(second, 5) is worker
     assert first.cancelled()
+
+
+LATE = ("grammar_compile_timeout", "the grammar did not compile within 10 s")
+CRASHED = ("grammar_service_unavailable", "a grammar worker crashed")
+BUSY = ("grammar_service_unavailable", "all grammar workers were busy for 10 s")
+
+
+@pytest.mark.parametrize(
+    ("events", "told"),
+    [
+        ("", BUSY),
+        ("half half", BUSY),
+        ("start", BUSY),
+        ("half start", BUSY),
+        ("start half", LATE),
+        ("half start half", LATE),
+        ("start half half", LATE),
+        ("start half died", CRASHED),
+        ("start half died half", CRASHED),
+        ("start died start", CRASHED),
+        ("start half died start", CRASHED),
+        ("start died start half", LATE),
+    ],
+)
+def test_it_is_to_blame_if_the_worker_that_has_it_had_it_for_half_of_the_limit(
+    events: str, told: tuple[str, str]
+) -> None:
+    now_s = 0.0
+    progress = Progress(clock=lambda: now_s)
+    for event in events.split():
+        if event == "start":
+            progress.start()
+        elif event == "died":
+            progress.died(with_template=False)
+        else:
+            now_s += 5.0
+    progress.ended = found = progress.too_late(10.0)
+    assert (found.code, found.message.partition(";")[0].partition(" and ")[0]) == told
+    assert bool(found.retry_after_s) == (told is not LATE)
+    assert progress.deaths == events.count("died")
+    now_s += 10.0
+    assert progress.too_late(10.0) is found, "how long its worker takes to end changes nothing"

@@ -13,6 +13,8 @@ from support.played import settled
 LOAD = Load(key="k", backend="guidance", spec="")
 TOKENIZER: dict[Backend, str] = {"xgrammar": "x", "guidance": "g"}
 Waiting = asyncio.Task[None]
+LATE = ("grammar_rank_late", "rank 1 is slow: the grammar was not loaded within 3 s")
+GONE = ("grammar_rank_gone", "rank 1 is disconnected and did not reconnect within 3 s")
 
 
 class Link:
@@ -44,8 +46,9 @@ class Ranks:
     def disconnect(self, rank: int) -> None:
         self.load_barrier.disconnect(rank, self.links[rank])
 
-    def answer(self, rank: int, error: str = "", link: Link | None = None) -> None:
-        self.load_barrier.answer(rank, link or self.links[rank], Loaded(key="k", error=error))
+    def answer(self, *ranks: int, error: str = "", link: Link | None = None) -> None:
+        for rank in ranks:
+            self.load_barrier.answer(rank, link or self.links[rank], Loaded(key="k", error=error))
 
     async def ensure(self) -> Waiting:
         """Begin to wait for the grammar."""
@@ -53,14 +56,19 @@ class Ranks:
         await asyncio.sleep(0)
         return task
 
+    async def load(self, *answering: int) -> None:
+        """Wait for the grammar, with answers of some ranks."""
+        waiting = await self.ensure()
+        self.answer(*answering)
+        await asyncio.wait_for(waiting, 1)
+
     async def too_late(self, waiting: Waiting) -> tuple[ErrorCode, str]:
         """Let the one who waits run out of time; return what it is told."""
         await settled()
         assert not waiting.done()
         waiting.cancel()
         error = self.load_barrier.too_late("k", "3 s")
-        assert error.code.http_status == 503
-        assert error.retry_after_s == 1
+        assert (error.code.http_status, error.retry_after_s) == (503, 1)
         return error.code, error.message
 
 
@@ -70,10 +78,8 @@ async def test_every_expected_rank_must_have_loaded() -> None:
     ranks.answer(0)
     await settled()
     assert not waiting.done()
-
     assert ranks.connect(1).sent == [LOAD]
     ranks.answer(1)
-
     await asyncio.wait_for(waiting, 1)
     assert ranks.answered == [0, 1]
 
@@ -86,28 +92,20 @@ async def test_a_rank_that_was_never_there() -> None:
     assert said == ("grammar_ranks_not_ready", "ranks 0, 2 are not connected after 3 s")
 
 
-async def test_a_rank_that_is_late() -> None:
+@pytest.mark.parametrize(("goes", "said"), [("never", LATE), ("before", GONE), ("meanwhile", GONE)])
+async def test_a_rank_that_is_late_or_goes(goes: str, said: tuple[str, str]) -> None:
     ranks = Ranks(2, 0, 1)
-    waiting = await ranks.ensure()
-    ranks.answer(0)
-    said = await ranks.too_late(waiting)
-    assert said == ("grammar_rank_late", "rank 1 is slow: the grammar was not loaded within 3 s")
-    ranks.answer(1)
-    await asyncio.wait_for(await ranks.ensure(), 1)
-    assert ranks.links[1].sent == [LOAD], "its first answer counts, late as it was"
-
-
-@pytest.mark.parametrize("when", ["before", "meanwhile"])
-async def test_a_rank_that_goes(when: str) -> None:
-    ranks = Ranks(2, 0, 1)
-    if when == "before":
+    if goes == "before":
         ranks.disconnect(1)
     waiting = await ranks.ensure()
-    if when == "meanwhile":
+    if goes == "meanwhile":
         ranks.disconnect(1)
     ranks.answer(0)
-    said = await ranks.too_late(waiting)
-    assert said == ("grammar_rank_gone", "rank 1 is disconnected and did not reconnect within 3 s")
+    assert await ranks.too_late(waiting) == said
+    if goes == "never":
+        ranks.answer(1)
+        await ranks.load()
+        assert ranks.links[1].sent == [LOAD], "its first answer counts, late as it was"
 
 
 async def test_a_rank_that_comes_back_in_the_middle_of_a_load_is_waited_for() -> None:
@@ -118,12 +116,8 @@ async def test_a_rank_that_comes_back_in_the_middle_of_a_load_is_waited_for() ->
     ranks.disconnect(1)
     assert ranks.connect(1).sent == [LOAD]
     ranks.answer(1, link=old)
-    said = await ranks.too_late(waiting)
-    assert said == ("grammar_rank_late", "rank 1 is slow: the grammar was not loaded within 3 s")
-
-    again = await ranks.ensure()
-    ranks.answer(1)
-    await asyncio.wait_for(again, 1)
+    assert await ranks.too_late(waiting) == LATE
+    await ranks.load(1)
     assert ranks.links[1].sent == [LOAD]
 
 
@@ -136,11 +130,7 @@ async def test_ranks_of_an_engine_start_before_do_not_count() -> None:
     ranks.connect(0, boot="two")
     ranks.answer(0)
     ranks.answer(1, link=dying)
-    assert await ranks.too_late(waiting) == (
-        "grammar_rank_gone",
-        "rank 1 is disconnected and did not reconnect within 3 s",
-    )
-
+    assert await ranks.too_late(waiting) == GONE
     again = await ranks.ensure()
     ranks.connect(1, boot="two")
     ranks.load_barrier.disconnect(1, dying)
@@ -153,32 +143,22 @@ async def test_a_failure_on_one_rank_is_told_to_all_who_wait_and_the_next_call_a
     waiting = [await ranks.ensure() for _ in range(3)]
     ranks.answer(0)
     ranks.answer(1, error="damaged")
-
     for task in waiting:
         with pytest.raises(GuidedError, match="rank 1: damaged") as raised:
             await asyncio.wait_for(task, 1)
         assert raised.value.code is ErrorCode.GRAMMAR_LOAD_FAILED
-    again = await ranks.ensure()
-    ranks.answer(1)
-    await asyncio.wait_for(again, 1)
-    assert ranks.links[0].sent == [LOAD]
-    assert ranks.links[1].sent == [LOAD, LOAD]
+    await ranks.load(1)
+    assert [ranks.links[rank].sent for rank in range(2)] == [[LOAD], [LOAD, LOAD]]
 
 
 async def test_what_rests_is_not_pushed_and_what_is_forgotten_is_unloaded() -> None:
     ranks = Ranks(1, 0)
-    waiting = await ranks.ensure()
-    ranks.answer(0)
-    await waiting
+    await ranks.load(0)
     ranks.load_barrier.rest("k")
     back = ranks.connect(0)
-    assert back.sent == []
     ranks.load_barrier.forget("k")
     assert back.sent == []
-
-    again = await ranks.ensure()
-    ranks.answer(0)
-    await again
+    await ranks.load(0)
     ranks.load_barrier.forget("k")
     assert back.sent == [LOAD, Unload(key="k")]
 
@@ -198,37 +178,18 @@ async def test_an_answer_to_a_load_that_was_taken_back_does_not_count_for_the_ne
     await asyncio.wait_for(again, 1)
 
 
-OTHERS: list[dict[Backend, str]] = [{"xgrammar": "y", "guidance": "g"}, {"guidance": "h"}]
-LIKE_OURS: list[dict[Backend, str]] = [{}, {"xgrammar": "x"}, TOKENIZER]
-
-
-@pytest.mark.parametrize("other", OTHERS)
+@pytest.mark.parametrize("other", [{"xgrammar": "y", "guidance": "g"}, {"guidance": "h"}])
 async def test_a_rank_with_another_tokenizer_is_sent_nothing(other: dict[Backend, str]) -> None:
     ranks = Ranks(2, 0)
     waiting = await ranks.ensure()
-
     link = ranks.connect(1, tokenizer=other)
-
     with pytest.raises(GuidedError, match="rank 1 is using a different tokenizer") as raised:
         await waiting
     assert raised.value.code is ErrorCode.GRAMMAR_TOKENIZERS_DIFFER
     with pytest.raises(GuidedError, match="a different tokenizer"):
         ranks.load_barrier.check(TOKENIZER)
     assert not link.sent
-
-    ranks.connect(1, tokenizer=TOKENIZER)
-    ranks.load_barrier.check(TOKENIZER)
-    waiting = await ranks.ensure()
-    ranks.answer(0)
-    ranks.answer(1)
-    await asyncio.wait_for(waiting, 1)
-
-
-@pytest.mark.parametrize("other", LIKE_OURS)
-async def test_what_a_rank_does_not_say_is_no_difference(other: dict[Backend, str]) -> None:
-    ranks = Ranks(1)
-    waiting = await ranks.ensure()
-    assert ranks.connect(0, tokenizer=other).sent == [LOAD]
-    ranks.answer(0)
-    await asyncio.wait_for(waiting, 1)
-    ranks.load_barrier.check(TOKENIZER)
+    for like_ours in (TOKENIZER, {"xgrammar": "x"}, {}):  # what it does not say is no difference
+        ranks.connect(1, tokenizer=like_ours)  # type: ignore[arg-type]
+        ranks.load_barrier.check(TOKENIZER)
+    await ranks.load(0, 1)

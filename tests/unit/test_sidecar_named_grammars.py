@@ -83,6 +83,13 @@ async def named(mount: Mount, holder: FakeHolder) -> AsyncIterator[NamedGrammars
     await made.stop()
 
 
+async def holding(named: NamedGrammars, mount: Mount, **files: str) -> None:
+    """Show files, and wait until all of them are held."""
+    mount.show(**files)
+    named.start()
+    await until(lambda: not named.awaited)
+
+
 def states(named: NamedGrammars) -> dict[str, tuple[str, str]]:
     return {one.name: (one.state, one.reason) for one in named.states}
 
@@ -116,9 +123,7 @@ async def test_every_grammar_of_the_folder_is_held(
 async def test_a_change_takes_the_old_ones_place_when_it_is_loaded(
     named: NamedGrammars, mount: Mount, holder: FakeHolder
 ) -> None:
-    mount.show(card__Regex="old")
-    named.start()
-    await until(lambda: not named.awaited)
+    await holding(named, mount, card__Regex="old")
     holder.may_go_on.clear()
     mount.show(card__JSONSchema="{}")
     await until(lambda: holder.tries == 2)
@@ -132,9 +137,7 @@ async def test_a_change_takes_the_old_ones_place_when_it_is_loaded(
 async def test_a_refused_change_leaves_the_old_one_in_service_and_says_so(
     named: NamedGrammars, mount: Mount, holder: FakeHolder
 ) -> None:
-    mount.show(card__Regex="old")
-    named.start()
-    await until(lambda: not named.awaited)
+    await holding(named, mount, card__Regex="old")
     mount.show(card__Regex=BROKEN)
     await until(lambda: states(named) == {"card": ("Stale", "Unclosed")})
     assert named.resolve("card") == ("regex", "old")
@@ -147,9 +150,7 @@ async def test_a_refused_change_leaves_the_old_one_in_service_and_says_so(
 async def test_a_removed_one_is_let_go_and_refused(
     named: NamedGrammars, mount: Mount, holder: FakeHolder
 ) -> None:
-    mount.show(card__Regex="a", code__Regex="b")
-    named.start()
-    await until(lambda: not named.awaited)
+    await holding(named, mount, card__Regex="a", code__Regex="b")
     mount.show(code__Regex="b")
     await until(lambda: holder.held == ["b"])
     assert refusal(named, "card") == "this model has no grammar 'card'; its grammars: code"
@@ -173,15 +174,6 @@ async def test_a_refused_one_is_tried_again_and_awaited(
     assert states(named) == {"card": ("Ready", "")}
 
 
-async def test_one_that_the_service_has_no_time_for_is_pending(
-    named: NamedGrammars, mount: Mount, holder: FakeHolder
-) -> None:
-    holder.refusal = GuidedError(ErrorCode.GRAMMAR_SERVICE_EXHAUSTED, "later", retry_after_s=0.01)
-    mount.show(card__Regex=BROKEN)
-    named.start()
-    await until(lambda: states(named) == {"card": ("Pending", "later")})
-
-
 async def test_one_without_a_text_is_pending_with_the_reason(named: NamedGrammars, mount: Mount) -> None:
     mount.show(card__Absent="there is no ConfigMap schemas")
     named.start()
@@ -196,9 +188,7 @@ async def test_an_unreadable_file_does_not_take_the_old_text_out_of_service(
     named: NamedGrammars, mount: Mount
 ) -> None:
     """An editor's file is away for a moment, and comes back."""
-    mount.show(card__Regex="a")
-    named.start()
-    await until(lambda: not named.awaited)
+    await holding(named, mount, card__Regex="a")
     (mount.folder / "..data" / "card.Regex").unlink()
     await until(lambda: states(named)["card"][0] == "Stale")
     assert "card.Regex cannot be read" in states(named)["card"][1]

@@ -1,7 +1,4 @@
-"""The normal form takes nothing that the schema forbids, and of what it allows what is said here.
-
-jsonschema is the judge of both.
-"""
+"""The normal form, judged by jsonschema; and what is said of a text that violates a schema."""
 
 import json
 import os
@@ -15,23 +12,19 @@ import pytest
 from guided_contract.errors import GuidedError
 from guided_grammar.json_schema import subschemas
 from guided_grammar.json_schema.keywords import NORMAL_FORM
+from guided_sidecar.grammar.compile.judge import Judge as WalksJudge
 from guided_sidecar.grammar.schema import additional_properties, normal, schema
 from support.compositions import schemas, values
 from support.compositions.judge import Judge, UnknownError
 
 SEED = int(os.environ.get("SEED", "1"))
 COUNT = int(os.environ.get("COUNT", "400"))
-INTEGER = {"type": "integer"}
 
 
 def rows(table: str) -> list[Any]:
     """Return the rows of a table beside this file."""
     lines = Path(__file__).with_name(f"{table}.jsonl").read_text().splitlines()
     return [pytest.param(*row[1:], id=row[0]) for row in map(json.loads, lines[1:])]
-
-
-def object_of(**properties: Any) -> dict[str, Any]:
-    return {"type": "object", "properties": properties}
 
 
 def takes(form: Any, value: Any) -> bool:
@@ -99,34 +92,45 @@ def test_drawn_schemas_take_nothing_that_they_forbid() -> None:
     assert lost < kept / 20, "the form takes nearly all that the schema takes"
 
 
-FIRST = {**object_of(x=INTEGER), "required": ["x"]}
-SECOND = {**object_of(y=INTEGER), "required": ["y"]}
+DRAFT_7 = "http://json-schema.org/draft-07/schema#"
 
 
 @pytest.mark.parametrize(
-    ("there", "second", "valid"),
+    ("schema", "text", "path"),
     [
-        ({"$defs": {"a": FIRST, "a.open": {"type": "string"}}}, {"$ref": "#/$defs/a.open"}, "a"),
+        ({"properties": {"a": {"type": "integer"}}}, '{"a": "b"}', "$.properties.a.type"),
         (
-            {"$defs": {"a": FIRST}, "definitions": {"a": SECOND}},
-            {"allOf": [{"$ref": "#/definitions/a"}, object_of(p={})]},
-            {"y": 1},
+            {"items": {"$ref": "#/$defs/a b"}, "$defs": {"a b": {"minimum": 3}}},
+            "[2]",
+            "$.$defs['a b'].minimum",
         ),
+        ({"allOf": [{"$ref": "#/$defs/a"}, {}], "$defs": {"a": {"const": 1}}}, "2", "$.$defs.a.const"),
+        (
+            {"$id": "https://x/y", "$ref": "z", "$defs": {"a": {"$id": "z", "type": "null"}}},
+            "2",
+            "$.$defs.a.type",
+        ),
+        ({"required": ["a"], "type": "object"}, "{}", "$.required"),
+        ({"anyOf": [{"type": "null"}, {"type": "string"}]}, "1", "$.anyOf"),
+        ({"$schema": DRAFT_7, "items": [{"type": "null"}]}, "[1]", "$.items[0].type"),
+        ({"uniqueItems": True}, "[1, 1.0]", "$.uniqueItems"),
+        (False, "1", "$"),
+        *(({}, text, "$") for text in ("", '"\n"', "NaN", "{} {}", "01")),
+        # What is valid, or cannot be told.
+        ({"exclusiveMaximum": 5}, "4." + "9" * 40, None),
+        ({"multipleOf": 0.01}, "1e400", None),
+        ({"type": "integer"}, "1.0", None),
+        ({"pattern": r"^\D$"}, '"\\u0660"', None),
+        ({"pattern": r"^\s$"}, '"\\ufeff"', None),
+        ({"pattern": r"^\p{L}$"}, '"1"', None),
+        ({"pattern": "[[a]"}, '"a"', None),
+        ({"minimum": 1}, "9" * 5000, None),
+        ({"$ref": "https://example.org/elsewhere"}, "1", None),
+        ({"format": "date"}, '"no date"', None),
+        (True, "1", None),
     ],
 )
-def test_what_is_left_open_has_a_name_of_its_own(there: Any, second: Any, valid: Any) -> None:
-    """A definition `a.open` of the author's, or a second `a`, was taken for `a` where that is left open."""
-    first = {"allOf": [{"$ref": "#/$defs/a"}, object_of(p={})]}
-    written = {**there, "type": "array", "prefixItems": [first, second], "minItems": 2}
-    closed = additional_properties.close(normal.read(written).schema)
-    assert takes(closed, [{"x": 1}, valid])
-    assert not takes(closed, [{"x": 1}, {"x": 1}])
-
-
-def test_the_whole_schema_has_an_address_where_it_is_left_open() -> None:
-    """Drawn compositions were refused: `#/$defs/#.open` is no URI (RFC 3986: a fragment holds no `#`)."""
-    written = object_of(a={}, b={"type": "object", "$ref": "#", "required": ["c"]})
-    closed = additional_properties.close(normal.read(written).schema)
-    assert not [part for part in subschemas.within(closed) if part.get("$ref", "").count("#") > 1]
-    assert takes(closed, {"b": {"a": 1, "c": 1}})
-    assert not takes(closed, {"b": {"a": 1, "d": 1}})
+def test_what_is_violated_is_named_and_nothing_that_is_valid_or_cannot_be_told(
+    schema: Any, text: str, path: str | None
+) -> None:
+    assert WalksJudge(json.dumps(schema)).violation(text.encode()) == path

@@ -10,19 +10,14 @@ NAMES: Final = (
     *("n\nl", "d"),
 )
 TEXTS: Final = (
-    *("", "a", "b", "c", "ab", "abc", "aa", "aab", "ba", "cat", "dog", "A", "AB12", "12", "é"),
-    *("éé", "😀", "a b", " "),
-    *("\n", "a\nb", '"', "\\", "a/b", "a.b", "a@b", "\u2028", "\x7f", "2020-01-01", "2020-02-30"),
-    "12:00:00Z",
-    *("2020-01-01T00:00:00Z", "1.2.3.4", "::1", "a@b.c", "http://a.b/c", "abcd", "12345", "P1D"),
-    *("\u00a0", "٣"),
-    "123e4567-e89b-12d3-a456-426614174000",
+    *("", "a", "b", "c", "ab", "abc", "aa", "aab", "ba", "cat", "dog", "A", "AB12", "12", "é", "éé", "😀"),
+    *("a b", " ", "\n", "a\nb", '"', "\\", "a/b", "a.b", "a@b", "\u2028", "\x7f", "2020-01-01", "2020-02-30"),
+    *("12:00:00Z", "2020-01-01T00:00:00Z", "1.2.3.4", "::1", "a@b.c", "http://a.b/c", "abcd", "12345", "P1D"),
+    *("\u00a0", "٣", "123e4567-e89b-12d3-a456-426614174000"),
 )
 NUMBERS: Final = (
     *(0, 1, 2, 3, -1, 1.5, 2.0, 7, 10, 0.1, 0.5, -2.5, 100, 99, 1e3, 1e20, 12, -0.0, 0.01, 2.5, 1.25),
 )
-
-
 _KINDS: Final = {"null": 0, "boolean": 1, "integer": 2, "number": 3, "string": 4, "object": 6, "array": 8}
 
 
@@ -58,15 +53,15 @@ def near(chance: random.Random, one: Any, names: Sequence[str]) -> Any:
             changed[chance.choice([*names, "zz"])] = value(chance, 1, names)
         return changed
     if isinstance(one, list):
-        changed_list = list(one)
         index = chance.randrange(len(one) + 1)
-        if index < len(one) and chance.random() < 0.6:
-            changed_list[index] = near(chance, one[index], names)
-        elif index < len(one) and chance.random() < 0.4:
-            del changed_list[index]
-        else:
-            changed_list.insert(index, chance.choice(one) if one else value(chance, 1, names))
-        return changed_list
+        if index == len(one):
+            return [*one, chance.choice(one) if one else value(chance, 1, names)]
+        rest = one[index + 1 :]
+        return (
+            [*one[:index], near(chance, one[index], names), *rest]
+            if chance.random() < 0.6
+            else one[:index] + rest
+        )
     if isinstance(one, str) and chance.random() < 0.7:
         at = chance.randrange(len(one) + 1)
         return chance.choice([one[:at] + chance.choice("abcA1 é\n") + one[at:], one[:at] + one[at + 1 :]])
@@ -102,12 +97,8 @@ def _text(chance: random.Random, text: str) -> str:
     parts = []
     for character in text:
         if chance.random() < 0.5:
-            units = character.encode("utf-16-be")
-            digits = chance.choice(["{:04x}", "{:04X}"])
-            parts += [
-                "\\u" + digits.format(int.from_bytes(units[at : at + 2], "big"))
-                for at in range(0, len(units), 2)
-            ]
+            units = character.encode("utf-16-be").hex(" ", 2).split()
+            parts += [f"\\u{chance.choice((unit, unit.upper()))}" for unit in units]
         elif character == "/":
             parts.append("\\/")
         else:

@@ -45,16 +45,9 @@ def _fuzz(name: str) -> bool:
     for number, seed in enumerate(TARGETS[name].seeds()):
         (corpus / f"seed-{number}").write_bytes(seed)
     command = [
-        *(
-            sys.executable,
-            "-m",
-            "support.fuzz",
-            name,
-            str(corpus),
-            f"-artifact_prefix={corpus.parent}/found-",
-        ),
-        *(f"-max_total_time={seconds}", "-timeout=10", "-rss_limit_mb=2048", "-print_final_stats=1"),
-        *("-max_len=262144", "-verbosity=0"),
+        *(sys.executable, "-m", "support.fuzz", name, str(corpus)),
+        *(f"-artifact_prefix={corpus.parent}/found-", f"-max_total_time={seconds}", "-timeout=10"),
+        *("-rss_limit_mb=2048", "-print_final_stats=1", "-max_len=262144", "-verbosity=0"),
     ]
     return not subprocess.run(command, check=False).returncode
 

@@ -1,8 +1,10 @@
 """What strangers send, and what reads it: a client's grammars, a pod's status page, a tenant's objects."""
 
+import contextlib
 import json
+import math
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NamedTuple, get_args
 
 import msgspec
@@ -23,7 +25,6 @@ from guided_sidecar.grammar.prepare import jobs
 from guided_sidecar.grammar.schema import additional_properties, limits, normal, schema
 from guided_sidecar.grammar.worker_messages import Done
 from support.compositions import schemas as drawn_schemas
-from support.fuzz import mutation
 from support.soak import requests
 
 _KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
@@ -32,26 +33,64 @@ _MOST_BYTES: Final = 16 << 10
 _MOST_REFUSAL_BYTES: Final = 32 << 10
 _LIMITS: Final = CompileConfig()
 _WATCHED: Final = (*kinds.WATCHED, kinds.MODEL)
+_RUNS: Final = (b"\x00", b"\xff", b"[", b'{"a":', b"9", b"(", b"\xc1")
+_VALUES: Final[tuple[Any, ...]] = (
+    *(
+        None,
+        True,
+        -1,
+        0,
+        1 << 31,
+        1 << 63,
+        1 << 70,
+        1e308,
+        math.nan,
+        math.inf,
+        "",
+        "\x00",
+        "../x",
+        "x" * 5000,
+    ),
+    *([], {}, [[]], {"": 0}, {"type": 0}, ["a", 1], [0] * 300, dict.fromkeys(map(str, range(300)), 0)),
+    *("\ud800", 10**4000, "$", "#/$defs/a", "^(a+)+$"),
+)
 
 
 class Target(NamedTuple):
-    """Something that reads what others send.
-
-    Attributes
-    ----------
-    seeds
-        Real messages, to begin with.
-    run
-        Takes one input; raises for what must not happen, and for nothing else.
-    """
+    """What reads what others send: real messages, and a reader that raises only for what must not happen."""
 
     seeds: Callable[[], Sequence[bytes]]
     run: Callable[[bytes], None]
 
 
 def mutate(data: bytes, chance: random.Random) -> bytes:
-    """Return a changed copy of an input that often is still nearly right; its first byte numbers a kind."""
-    return data[:1] + mutation.changed(data[1:], chance)
+    """Return a copy with one value or some bytes changed; its first byte numbers a kind."""
+    if chance.random() > 0.2:
+        with contextlib.suppress(ValueError, RecursionError):
+            return data[:1] + json.dumps(_changed([json.loads(data[1:])], chance)).encode()
+    at = chance.randrange(1, len(data) + 1)
+    run = chance.choice(_RUNS) * chance.choice((0, 1, 64, 5000))
+    return data[:at] + run + data[at + chance.choice((0, 1, 8, 4096)) :]
+
+
+def _changed(whole: list[Any], chance: random.Random) -> Any:
+    """Return the only item with one value in it changed, taken from elsewhere, or gone."""
+    places = [*_places(whole)]
+    container, key = chance.choice(places)
+    other, elsewhere = chance.choice(places)
+    if container is whole or chance.random() < 0.8:
+        container[key] = chance.choice((*_VALUES, other[elsewhere]))
+    else:
+        del container[key]
+    return whole[0]
+
+
+def _places(value: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield each container in a value, with each key or index of it."""
+    for key in list(value) if isinstance(value, dict) else range(len(value)):
+        yield value, key
+        if isinstance(value[key], dict | list):
+            yield from _places(value[key])
 
 
 def replay(target: Target, seed: int, count: int) -> None:
