@@ -1,6 +1,7 @@
 """Which vLLM the plugin knows, and which combinations it serves. One table for launcher and operator."""
 
 import importlib.metadata
+import re
 from typing import Final
 
 # Oldest first: the minors that the plugin knows, each with the release that was run.
@@ -22,8 +23,8 @@ def minor_of(version: str) -> str:
 
     A local tag (0.32.0+cu130) does not count.
     """
-    public = version.split("+", 1)[0].removesuffix(".post1").split(".")
-    return ".".join(public[:2]) if len(public) == 3 and all(part.isdecimal() for part in public) else ""
+    found = re.fullmatch(r"(\d+\.\d+)\.\d+(\.post\d+)?(\+.*)?", version)
+    return found[1] if found else ""
 
 
 def unsupported_vllm(version: str | None) -> str:

@@ -15,7 +15,7 @@ import pytest
 from guided_contract.choices import BOUND
 from guided_contract.errors import GuidedError
 from guided_grammar.matching import Matcher, SpentError
-from guided_sidecar.grammar.compile import library_texts
+from guided_sidecar.grammar.compile import library_texts, proof_walk
 from guided_sidecar.grammar.worker_messages import Compiled, Done
 from support import grammars
 from support.worker_and_rank import WorkerAndRank
@@ -43,8 +43,10 @@ def served() -> Served:
     return Served.of("tiny")
 
 
-def slow_down(monkeypatch: pytest.MonkeyPatch, backend: Any, first: int, last: float = float("inf")) -> None:
-    """Have some masks of a library take 30 ms of CPU time each: those from the first on, before the last."""
+def slow_down(
+    monkeypatch: pytest.MonkeyPatch, backend: Any, slow: range, seconds: float = 0.03, call: str = "fill"
+) -> None:
+    """Have some masks (or other calls) of a library take more CPU time: those with these numbers."""
     compile_soon = backend.compile
 
     def compile_slow(*arguments: Any, **options: Any) -> Any:
@@ -53,16 +55,15 @@ def slow_down(monkeypatch: pytest.MonkeyPatch, backend: Any, first: int, last: f
 
         def matcher() -> Matcher:
             native = made()
-            fill, filled = native.fill, itertools.count()
+            run, calls = getattr(native, call), itertools.count()
 
-            def burn(mask: Any, row: int) -> None:
-                is_slow = first <= next(filled) < last
-                start = time.thread_time()
-                while is_slow and time.thread_time() < start + 0.03:
+            def burn(*arguments: Any) -> Any:
+                until_s = time.thread_time() + seconds * (next(calls) in slow)
+                while time.thread_time() < until_s:
                     pass
-                fill(mask, row)
+                return run(*arguments)
 
-            native.fill = burn
+            setattr(native, call, burn)
             return native
 
         compiled.matcher = matcher
@@ -123,11 +124,29 @@ def accept_times(matcher: Any, tokens: Iterable[int]) -> list[float]:
     return times
 
 
+def test_an_ambiguous_grammar_is_refused_by_a_slow_cpu_too(
+    monkeypatch: pytest.MonkeyPatch, served: Served
+) -> None:
+    monkeypatch.setattr(proof_walk, "_REPEATS_BUDGET_S", 0)  # as if the first repeat had used it up
+    kind, spec = grammars.AMBIGUOUS["ebnf"]
+    with pytest.raises(GuidedError, match="grammar_slow"):
+        served.run(spec, "xgrammar", kind=kind)
+
+
+def test_an_ambiguous_grammar_is_refused_though_its_first_repeats_are_interrupted(
+    monkeypatch: pytest.MonkeyPatch, served: Served
+) -> None:
+    slow_down(monkeypatch, served.backends["xgrammar"], range(5, 6), seconds=0.008, call="accept")
+    kind, spec = grammars.AMBIGUOUS["sum"]
+    with pytest.raises(GuidedError, match="grammar_slow"):
+        served.run(spec, "xgrammar", kind=kind)
+
+
 @pytest.mark.parametrize("fills", [0, 2])
 def test_a_slow_mask_sends_a_grammar_to_the_other_backend(
     monkeypatch: pytest.MonkeyPatch, served: Served, fills: int
 ) -> None:
-    slow_down(monkeypatch, served.backends["guidance"], fills)
+    slow_down(monkeypatch, served.backends["guidance"], range(fills, 1_000_000))
     told: list[Compiled] = []
     done = served.run({"type": "object", "properties": {"a": {"type": "boolean"}}}, tell=told.append)
     assert done.backend == "xgrammar"
@@ -138,7 +157,7 @@ def test_a_slow_mask_sends_a_grammar_to_the_other_backend(
 
 def test_one_slow_fill_is_the_machines(monkeypatch: pytest.MonkeyPatch, served: Served) -> None:
     """The second fill of the same mask is what counts: what a library makes once, it makes on ranks once."""
-    slow_down(monkeypatch, served.backends["guidance"], 0, 1)
+    slow_down(monkeypatch, served.backends["guidance"], range(1))
     assert served.run({"type": "boolean"}).backend == "guidance"
 
 

@@ -10,8 +10,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from guided_engine.compat.serve import make_parser
 from guided_engine.cpus import Cpus
 from guided_engine.launcher.command import plan
+from guided_engine.versions import installed_vllm
 from guided_operator.api import GuidedModel, ManifestError, parse
 from guided_operator.api.speculative import Speculative
 from guided_operator.builders.configuration import pod_config
@@ -29,12 +31,13 @@ SAMPLES = sorted(Path(__file__).parents[2].joinpath("manifests", "samples").glob
 SITE = Site("guidedmodel:1")
 
 
+# Options that an older vLLM does not have.
+SINCE = {"grpc-port": "0.32", "watchdog-config": "0.33"}
+
+
 @functools.cache
 def parser() -> Any:
-    from vllm.entrypoints.launchers.cli_args import make_arg_parser
-    from vllm.utils.argparse_utils import FlexibleArgumentParser
-
-    return make_arg_parser(FlexibleArgumentParser())
+    return make_parser()
 
 
 def parsed(gm: GuidedModel) -> Any:
@@ -43,20 +46,33 @@ def parsed(gm: GuidedModel) -> Any:
 
 def actions() -> dict[str, Any]:
     """Return vLLM's options by their long names, without the forms that deny them."""
+    forms = [
+        [form for form in action.option_strings if form.startswith("--") and not form.startswith("--no-")]
+        for action in parser()._actions
+    ]
+    # Since 0.33 an option to enable something has one to disable it, and the other way round.
     return {
         form: action
-        for action in parser()._actions
-        for form in action.option_strings
-        if form.startswith("--") and not form.startswith("--no-")
+        for action, own in zip(parser()._actions, forms, strict=True)
+        for form in own
+        if form == own[0] or not form.startswith(("--disable-", "--enable-"))
     }
 
 
 def test_reserved_options_are_vllms_and_nothing_else_is_refused() -> None:
     """Also not by being the beginning of one: then the name is to be added to EXCEPTED."""
     found = actions()
-    assert {f"--{name}" for name in (*REFUSED, *REPOSITORIES, *WITH_REPOSITORIES)} <= found.keys()
+    here = installed_vllm() or ""
+    known = {name for name in REFUSED if SINCE.get(name, "") <= here}
+    assert {f"--{name}" for name in (*known, *REPOSITORIES, *WITH_REPOSITORIES)} <= found.keys()
     refused = {name for name in found if refusal(name)}
-    assert refused == {f"--{name}" for name in REFUSED}
+    assert refused == {f"--{name}" for name in known}
+
+
+def test_what_is_refused_is_in_every_form_that_vllm_takes() -> None:
+    for action in parser()._actions:
+        forms = [form for form in action.option_strings if form.startswith("--")]
+        assert len({bool(refusal(form)) for form in forms}) < 2, forms
 
 
 def test_parts_that_are_excepted_are_vllms() -> None:

@@ -24,7 +24,7 @@ def test_nothing_that_the_plugin_relies_on_changed_unread() -> None:
     ("seam", "was", "becomes", "word"),
     [
         ("vllm.v1.core.sched.output:SchedulerOutput", "set[str]", "dict[str, int]", "changed"),
-        ("vllm.v1.structured_output.utils:apply_grammar_bitmask", "cumulative_index +=", "index =", "changed"),
+        ("vllm.v1.structured_output.utils:apply_grammar_bitmask", "cumulative_index", "index", "changed"),
         ("vllm.v1.request:RequestStatus", "class RequestStatus", "class Status", "gone"),
     ],
 )  # fmt: skip

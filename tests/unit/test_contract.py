@@ -128,9 +128,16 @@ def test_a_heartbeats_file_that_is_cut_tells_of_nobody(tmp_path: Path, size: int
 
 
 @pytest.mark.parametrize(
-    ("version", "supported"), [("0.32.0", True), ("0.32.0+cpu", True), ("0.31.1", False), (None, False)]
+    ("version", "supported"),
+    [
+        *((version, True) for version in ("0.31.0", "0.32.0+cpu", "0.33.1", "0.33.0.post1")),
+        *(
+            (version, False)
+            for version in ("0.30.0", "0.34.0", "0.33.0rc1", "0.33.1.dev2+g1a2b", "main", None)
+        ),
+    ],
 )
-def test_supported_versions(version: str | None, supported: bool) -> None:  # noqa: FBT001 - a table's column
+def test_releases_of_known_minors_are_supported(version: str | None, supported: bool) -> None:  # noqa: FBT001 - a table's column
     assert (compatibility.unsupported_vllm(version) == "") is supported
 
 

@@ -14,7 +14,7 @@ from guided_operator.settings import OperatorSettings, SettingsError, variable_o
 from support.manifests import changed, guided_model, minimal
 
 SCHEDULER = {"guidedDecoding": {"placement": "Scheduler"}}
-OLD = "vllm/vllm-openai:v0.31.0"
+OLD = "vllm/vllm-openai:v0.30.0"
 OWN = {"engine__image": "example.com/mine:latest"}
 
 
@@ -29,12 +29,12 @@ OWN = {"engine__image": "example.com/mine:latest"}
         ),
         *(
             ({"engine__image": image}, [])
-            for image in ("vllm/vllm-openai:v0.32.0-x86_64", "vllm/vllm-openai@sha256:00", "a.b/own:v0.31.0")
+            for image in ("vllm/vllm-openai:v0.32.0-x86_64", "vllm/vllm-openai@sha256:00", "a.b/own:v0.30.0")
         ),
         ({"engine__image": OLD, **SCHEDULER}, []),  # vLLM's own path runs with any vLLM
-        ({**OWN, "engine__version": "0.31.0"}, ["spec.engine.version"]),
-        ({**OWN, "engine__version": "0.32.0"}, []),
-        ({**OWN, "engine__version": "0.31.0", **SCHEDULER}, []),
+        ({**OWN, "engine__version": "0.30.0"}, ["spec.engine.version"]),
+        *(({**OWN, "engine__version": known}, []) for known in ("0.31.0", "0.32.1", "0.33.0")),
+        ({**OWN, "engine__version": "0.30.0", **SCHEDULER}, []),
         ({"engine__version": "0.32.1", **SCHEDULER}, ["spec.engine.version"]),  # the tag says another
         # Amounts that do not go together.
         (
@@ -80,8 +80,8 @@ def test_what_cannot_run_is_refused_by_its_field(fields: dict[str, Any], expecte
 
 def test_a_refusal_says_what_would_do() -> None:
     [problem] = check(guided_model(engine__image=OLD))
-    assert str(problem).startswith("spec.engine.image: vLLM 0.31.0 is not supported")
-    assert "0.32.0" in problem.message
+    assert str(problem).startswith("spec.engine.image: vLLM 0.30.0 is not supported")
+    assert "0.31.0, 0.32.0, 0.33.0" in problem.message
 
 
 @pytest.mark.parametrize("part", ["labels", "annotations"])
