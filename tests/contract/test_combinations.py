@@ -53,7 +53,7 @@ def test_vllm_says_the_same(told: dict[str, Any], row: Row | Ran) -> None:
     played = [*examples(row)]
     for example in played:
         _compare(example, told[example.name])
-    assert played, row.where
+    assert played or "minor" in asked(row.where), row.where
 
 
 def _compare(example: Example, found: dict[str, Any]) -> None:

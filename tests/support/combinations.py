@@ -11,6 +11,7 @@ from devtools.combinations_page import Ran
 
 from guided_contract.combinations.row import Facts, Row, asked
 from guided_contract.combinations.table import ROWS
+from guided_contract.compatibility import minor_of
 from guided_engine import versions
 from guided_operator.api import GuidedModel
 from support.manifests import changed, minimal
@@ -54,9 +55,9 @@ _CONFIGS: dict[str, dict[str, Any]] = {
 }
 
 
+MINOR = minor_of(versions.installed_vllm() or "")
 # What vLLM says where it refuses by itself what a row refuses, too: by how the row begins.
 _REFUSED = {
-    "NGram; on a CPU; scheduling Async": "async scheduling is only supported with EAGLE/MTP/Draft Model",
     "DSpark; V1": "Model Runner V1 does not support: dspark speculative decoding",
     "verification Adaptive; LoRA": "Adaptive verification is not currently compatible with LoRA",
     "verification Adaptive; pipeline": "verification is not currently compatible with pipeline parallelism",
@@ -77,6 +78,14 @@ _REFUSED = {
     "more active sequences than places": "cannot be greater than max_num_seqs",
     "fewer tokens a step than places": "must be greater than or equal to max_num_seqs",
 }
+if MINOR >= "0.33":
+    _REFUSED["pipeline stages; V1; scheduling Async"] = (
+        "not supported by the V1 model runner with pipeline parallelism"
+    )
+else:
+    _REFUSED["NGram; on a CPU; scheduling Async"] = (
+        "async scheduling is only supported with EAGLE/MTP/Draft Model"
+    )
 REFUSED = {
     row.where: words
     for beginning, words in _REFUSED.items()
@@ -90,11 +99,20 @@ WARNED = {
         "`numTokens: Auto`; several engines",
     ),
     "Dynamic speculative decoding changes the target verification length at runtime.": (
-        "`disableAbove`; one engine; V1",
-        "`numTokens: Auto`; one engine; V1",
+        "`disableAbove`; one engine; V1; vLLM before 0.33",
+        "`numTokens: Auto`; one engine; V1; vLLM before 0.33",
+        "`disableAbove`; one engine; V1; a drafting model",
+        "`numTokens: Auto`; one engine; V1; a drafting model",
+        "`disableAbove`; one engine; V1; on a CPU",
+        "`numTokens: Auto`; one engine; V1; on a CPU",
+    ),
+    "speculative method on Model Runner V1.": (
+        "`disableAbove`; one engine; V1; on a GPU; NGram; vLLM 0.33 or later",
+        "`numTokens: Auto`; one engine; V1; on a GPU; NGram; vLLM 0.33 or later",
     ),
     "Model Runner V2 does not yet support dual batch overlap; using the V1 model runner instead.": (
         "dual batch overlap; V1; on a GPU",
+        "dual batch overlap; on a CPU; vLLM 0.33 or later",
     ),
     "Dual-Batch Overlap is not supported on CPU, disabled.": ("dual batch overlap; on a CPU",),
     **{row.words: tuple(each.where for each in ROWS if each.words == row.words) for row in ROWS if row.words},
@@ -126,7 +144,10 @@ class Example(NamedTuple):
 
 def examples(row: Row | Ran) -> Iterator[Example]:
     """Yield engines that have each choice that a row leaves, and each device that it holds on."""
-    when = asked(row.where)
+    when = {"minor": (MINOR,), **asked(row.where)}
+    if MINOR not in when["minor"]:
+        return
+    when["minor"] = (MINOR,)
     free = {**when, "device": [each for each in when.get("device", _DEVICES) if each in _DEVICES]}
     for number in range(max(map(len, free.values()))):
         yield Example(row, Facts(**{name: values[number % len(values)] for name, values in free.items()}))
@@ -139,7 +160,10 @@ def runner(facts: Facts) -> Literal["V1", "V2"]:
 
 def numbers(facts: Facts, largest: int) -> list[int] | None:
     """Return how many tokens are drafted at each batch size from 1 on; None: always the same."""
-    if facts.replicated or not (facts.by_batch or facts.by_load):
+    is_ignored = (
+        facts.method == "NGram" and facts.device == "CUDA" and facts.runner == "V1" and MINOR >= "0.33"
+    )
+    if facts.replicated or is_ignored or not (facts.by_batch or facts.by_load):
         return None
     most = _most(facts)
     if facts.by_batch:
@@ -165,6 +189,8 @@ def resource(facts: Facts, models: Path) -> GuidedModel:
     fields: dict[str, Any] = {
         "model__uri": f"file://{target}",
         "engine__args": args,
+        "engine__version": versions.installed_vllm().split("+")[0],  # what is installed
+        "engine__image": "engine",
         "parallelism": {
             "pipeline": 2 if facts.staged else 1,
             "data": 2 if facts.replicated else 1,

@@ -26,6 +26,7 @@ METHODS: Final[Mapping[str, str]] = {
     "DFlash": "dflash",
 }
 NGRAM_ON_CPU: Final = "ngram"  # the same way, as vLLM has it on a CPU: in sync alone
+_MINORS: Final = tuple(map(minor_of, SUPPORTED_VLLM))
 _GPUS: Final = ("CUDA", "Other")
 _DRAFTS: Final = ("DraftModel", "Eagle3", "MTP", "DSpark", "DFlash")
 
@@ -100,7 +101,9 @@ _FALSE: Final[Mapping[str, str]] = {
 _VALUES: Final[Mapping[str, tuple[str, tuple[Any, ...]]]] = {
     **{words: (fact, (True,)) for words, fact in _TRUE.items()},
     **{words: (fact, (False,)) for words, fact in _FALSE.items()},
-    **{f"vLLM {minor}": ("minor", (minor,)) for minor in map(minor_of, SUPPORTED_VLLM)},
+    # An engine whose vLLM is not known counts as an older one.
+    **{f"vLLM before {minor}": ("minor", ("", *_MINORS[:at])) for at, minor in enumerate(_MINORS)},
+    **{f"vLLM {minor} or later": ("minor", _MINORS[at:]) for at, minor in enumerate(_MINORS)},
     **{method: ("method", (method,)) for method in METHODS},
     "no speculation": ("method", ("",)),
     "speculation": ("method", ("NGram", *_DRAFTS)),
