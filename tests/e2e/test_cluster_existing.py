@@ -8,10 +8,8 @@ enforces the Pod Security Standard *restricted*.
 import contextlib
 import json
 import re
-import socket
 import subprocess
 import sys
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +18,11 @@ import pytest
 import yaml
 from devtools import chart, cluster_demo, golang, image, oci
 from devtools.kubectl import Kubectl, KubectlError
+from devtools.process import free_ports
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 
 from support import jaeger, readme
 from support.cluster import Node
@@ -48,7 +51,7 @@ class User:
         """Run lines as they stand, but for the registry's name and local ports; return what they print."""
         lines = lines.replace("registry.example", self._address)
         for port in re.findall(r"port-forward .* (\d+) &", lines):
-            free = _free_port()
+            [free] = free_ports(1)
             lines = lines.replace(f" {port} &", f" {free}:{port} &").replace(f"host:{port}", f"host:{free}")
         # What goes on in the background ends with the shell.
         script = f"trap 'kill $(jobs -p) 2>/dev/null || true' EXIT\nset -euo pipefail\n{lines}"
@@ -67,7 +70,8 @@ class User:
             timeout=TIMEOUT_S,
             check=False,
         )
-        assert done.returncode == 0, f"{done.stdout}\n{_what_they_say(self.kubectl)}"
+        kinds = ("pods,jobs,pvc,guidedmodels,events", "--all-namespaces", "-o=wide")
+        assert done.returncode == 0, f"{done.stdout}\n{self.kubectl.run('get', *kinds)}"
         return done.stdout
 
 
@@ -101,13 +105,6 @@ def user(node: Node, tmp_path_factory: pytest.TempPathFactory) -> Iterator[User]
         kubectl.run("delete", one, "--ignore-not-found")
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
 def _image(manifest: Path) -> str:
     """Return the image of a manifest's Deployment."""
     [deployment] = (one for one in yaml.safe_load_all(manifest.read_text()) if one["kind"] == "Deployment")
@@ -129,11 +126,6 @@ def _volume(folder: Path) -> dict[str, Any]:
             "claimRef": {"name": "models", "namespace": "default"},
         },
     }
-
-
-def _what_they_say(kubectl: Kubectl) -> str:
-    """Return what those on the way say of themselves, for whoever looks for what is lost."""
-    return kubectl.run("get", "pods,jobs,pvc,guidedmodels,events", "--all-namespaces", "-o=wide")
 
 
 def test_our_image_is_pushed_and_the_operator_runs_from_there(user: User) -> None:
@@ -194,35 +186,9 @@ def test_the_collector_sends_on_to_that_jaeger(user: User) -> None:
     rollout = ("rollout", "status", "deployment/otel-collector", "--namespace=observability")
     user.kubectl.run(*rollout, "--timeout=110s")
     with user.kubectl.forwarded("service/otel-collector", 4318, "observability") as url:
-        request = urllib.request.Request(
-            f"{url}/v1/traces", json.dumps(_SPAN).encode(), {"Content-Type": "application/json"}
-        )
-        with contextlib.closing(urllib.request.urlopen(request, timeout=30)) as answer:
-            assert answer.status == 200
+        provider = TracerProvider(resource=Resource({"service.name": "by-the-collector"}))
+        provider.add_span_processor(SimpleSpanProcessor(OTLPSpanExporter(f"{url}/v1/traces")))
+        provider.get_tracer("tests").start_span("one").end()
+        provider.shutdown()
     with user.kubectl.forwarded("service/jaeger", 16686, "observability") as url:
         eventually(lambda: jaeger.traces(url, "by-the-collector", 0), 60)
-
-
-_SPAN = {
-    "resourceSpans": [
-        {
-            "resource": {
-                "attributes": [{"key": "service.name", "value": {"stringValue": "by-the-collector"}}]
-            },
-            "scopeSpans": [
-                {
-                    "spans": [
-                        {
-                            "traceId": "0af7651916cd43dd8448eb211c80319c",
-                            "spanId": "b7ad6b7169203331",
-                            "name": "one",
-                            "kind": 1,
-                            "startTimeUnixNano": "1700000000000000000",
-                            "endTimeUnixNano": "1700000001000000000",
-                        }
-                    ]
-                }
-            ],
-        }
-    ]
-}

@@ -3,11 +3,10 @@
 DRAIN=full makes four pods and lets them go in each way there is; else there are two, and one way.
 """
 
+import contextlib
 import json
 import os
-import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -33,64 +32,37 @@ KINDS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Clients:
-    """The pod that asks the model all the time, as any other pod of the cluster would."""
+def told(served: Served) -> dict[str, Any]:
+    """Return what came of all requests of the clients so far."""
 
-    served: Served
+    def said() -> dict[str, Any]:
+        with contextlib.suppress(KubectlError, ValueError):  # it is starting
+            return dict(json.loads(served.kubectl.run("logs", OF, "pod/load", "--tail=1")))
+        return {}
 
-    def start(self) -> None:
-        """Start it, and wait until each of its clients was answered."""
-        about = {"name": "load", "namespace": NAMESPACE}
-        container = {
-            "name": "load",
-            "image": image.ENGINE,
-            "imagePullPolicy": "Never",
-            # Without a share of its own it is starved by what it asks: a client that stands still for
-            # seconds uses connections that were closed meanwhile.
-            "resources": {"requests": {"cpu": "100m"}},
-            "command": ["python3", "/script/load.py", f"http://tiny.{NAMESPACE}:8000", "tiny"],
-            "volumeMounts": [{"name": "script", "mountPath": "/script"}],
-        }
-        spec = {
-            "terminationGracePeriodSeconds": 0,
-            "containers": [container],
-            "volumes": [{"name": "script", "configMap": {"name": "load"}}],
-        }
-        script = {"load.py": Path(load.__file__).read_text()}
-        self.served.kubectl.apply(
-            {"apiVersion": "v1", "kind": "ConfigMap", "metadata": about, "data": script},
-            {"apiVersion": "v1", "kind": "Pod", "metadata": about, "spec": spec},
-        )
-        eventually(
-            lambda: self.told()["answered"] > 2 * load.CLIENTS, START_TIMEOUT_S, "clients are answered"
-        )
-
-    def stop(self) -> None:
-        """End it."""
-        self.served.kubectl.run("delete", "pod/load", OF, "--ignore-not-found")
-
-    def told(self) -> dict[str, Any]:
-        """Return what came of all requests so far."""
-        deadline = time.monotonic() + START_TIMEOUT_S
-        while True:
-            try:
-                said: dict[str, Any] = json.loads(self.served.kubectl.run("logs", OF, "pod/load", "--tail=1"))
-            except (KubectlError, ValueError):  # it is starting
-                assert time.monotonic() < deadline, "the clients say nothing"
-                time.sleep(0.3)
-            else:
-                return said
+    return eventually(said, START_TIMEOUT_S, "the clients say something", poll_s=0.3)
 
 
 @pytest.fixture
-def clients(served: Served) -> Iterator[Clients]:
-    made = Clients(served)
+def clients(served: Served) -> Iterator[None]:
+    """A pod that asks the model all the time, as any other of the cluster would; each client was answered."""
     # Before they begin: they keep their connections, and are to have some to each pod.
     eventually(lambda: len(served.ready()) == len(served.pods()) > 1, READY_TIMEOUT_S, "all are ready")
-    made.start()
-    yield made
-    made.stop()
+    about, script = {"name": "load", "namespace": NAMESPACE}, Path(load.__file__).read_text()
+    container = {
+        "name": "load",
+        "image": image.ENGINE,
+        "imagePullPolicy": "Never",
+        # Without a share of its own it is starved by what it asks: a client that stands still for
+        # seconds uses connections that were closed meanwhile.
+        "resources": {"requests": {"cpu": "100m"}},
+        "command": ["python3", "-c", script, f"http://tiny.{NAMESPACE}:8000", "tiny"],
+    }
+    spec = {"terminationGracePeriodSeconds": 0, "containers": [container]}
+    served.kubectl.apply({"apiVersion": "v1", "kind": "Pod", "metadata": about, "spec": spec})
+    eventually(lambda: told(served)["answered"] > 2 * load.CLIENTS, START_TIMEOUT_S, "clients are answered")
+    yield
+    served.kubectl.run("delete", "pod/load", OF, "--ignore-not-found")
     served.kubectl.run("uncordon", NODE_NAME)
 
 
@@ -150,19 +122,18 @@ def _roll_out(served: Served) -> None:
 
 
 @pytest.mark.parametrize("leave", [_scale_down, _drain_node, _roll_out] if FULL else [_drain_node])
-def test_a_pod_that_goes_under_load_loses_no_request(
-    served: Served, clients: Clients, leave: Callable[[Served], None]
-) -> None:
-    before, told = served.ready(), clients.told()
+@pytest.mark.usefixtures("clients")
+def test_a_pod_that_goes_under_load_loses_no_request(served: Served, leave: Callable[[Served], None]) -> None:
+    before, goodbyes = served.ready(), told(served)["goodbyes"]
     leave(served)
     eventually(lambda: len(before - served.pods()) == 1, 120, "one has gone")
-    answered = clients.told()["answered"]
-    eventually(lambda: clients.told()["answered"] > answered + 2 * load.CLIENTS, 60, "the others answer")
-    after = clients.told()
+    answered = told(served)["answered"]
+    eventually(lambda: told(served)["answered"] > answered + 2 * load.CLIENTS, 60, "the others answer")
+    after = told(served)
     print(f"\n{leave.__name__}: {after}")  # noqa: T201 - the figures
     assert after["failed"] == []
     assert after["failures"] == 0
-    assert after["goodbyes"] > told["goodbyes"], "kept connections were given up in order"
+    assert after["goodbyes"] > goodbyes, "kept connections were given up in order"
     assert len(served.ready()) == len(before) - 1
     # The way back, without a new pod: what is not ready goes first. One thing after the other: a Deployment
     # that gets fewer replicas in the middle of a rollout takes them from both of its ReplicaSets.
@@ -172,7 +143,7 @@ def test_a_pod_that_goes_under_load_loses_no_request(
     eventually(lambda: served.pods() == served.ready(), 60, "those that stayed are left")
     served.kubectl.run("uncordon", NODE_NAME)
     assert served.ready() < before
-    assert clients.told()["failures"] == 0
+    assert told(served)["failures"] == 0
 
 
 def test_a_dead_engine_is_unready_in_time_and_its_end_is_told(served: Served) -> None:

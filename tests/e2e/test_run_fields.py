@@ -1,10 +1,7 @@
 """One pod with a key, an adapter, and guesses that stop where the batch is full."""
 
-import dataclasses
-import datetime as dt
 import json
 import threading
-import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -15,11 +12,8 @@ import pytest
 from devtools.tinytasks import TOPICS, task
 
 from guided_contract import status
-from guided_operator.reconcile.report import make_status, to_object
-from guided_operator.watch.sidecar_status import Page
+from support import openai
 from support.adapter import adapter
-from support.observed import applied, model, revision_of, seen, situation
-from support.observed import pod as observed_pod
 from support.pod import Pod, sample, start_pod
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(600)]
@@ -51,10 +45,11 @@ def pod() -> Iterator[Pod]:
     pod.stop()
 
 
-def ask(pod: Pod, topic: str, *, model: str = "tiny", key: str = KEY, **fields: Any) -> httpx.Response:
+def ask(pod: Pod, *, model: str = "tiny", key: str = KEY, **fields: Any) -> httpx.Response:
+    prompt = PERSON.prompt(TOPICS[0])
     return httpx.post(
         f"{pod.url}/v1/completions",
-        json={"model": model, "prompt": PERSON.prompt(topic), "max_tokens": 200, "temperature": 0, **fields},
+        json={"model": model, "prompt": prompt, "max_tokens": 200, "temperature": 0, **fields},
         headers={"Authorization": f"Bearer {key}"},
         timeout=120,
     )
@@ -63,58 +58,42 @@ def ask(pod: Pod, topic: str, *, model: str = "tiny", key: str = KEY, **fields: 
 GUIDED = {"response_format": {"type": "json_schema", "json_schema": {"name": "person", "schema": SCHEMA}}}
 
 
-def person(response: httpx.Response) -> Any:
-    assert response.status_code == 200, response.text
-    found = json.loads(response.json()["choices"][0]["text"])
-    jsonschema.validate(found, SCHEMA)
-    return found
+def check_guided(pod: Pod, **fields: Any) -> None:
+    jsonschema.validate(json.loads(openai.text(ask(pod, **GUIDED, **fields))), SCHEMA)
 
 
 def test_the_probe_had_the_key_and_others_need_it(pod: Pod) -> None:
-    assert ask(pod, TOPICS[0], key="guess").status_code == 401
-    person(ask(pod, TOPICS[0], **GUIDED))
+    assert ask(pod, key="guess").status_code == 401
+    check_guided(pod)
 
 
 def test_an_adapter_is_a_model_of_its_own_and_guided(pod: Pod) -> None:
-    plain, tuned = (ask(pod, TOPICS[0], model=model).json() for model in ("tiny", "tuned"))
-    assert plain["choices"][0]["text"] != tuned["choices"][0]["text"]
-    person(ask(pod, TOPICS[0], model="tuned", **GUIDED))
+    assert openai.text(ask(pod)) != openai.text(ask(pod, model="tuned"))
+    check_guided(pod, model="tuned")
 
 
-def reported(pod: Pod) -> Any:
-    """Return what the resource's status says of speculation, by the pod's own page."""
-    with urllib.request.urlopen(f"http://127.0.0.1:{pod.ports.sidecar}/status", timeout=10) as page:
-        told = status.decode(page.read())
-    raw = model(speculative=SPECULATIVE)
-    observed = applied(seen(raw))
-    one = observed_pod("m-0", revision_of(raw))
-    observed = dataclasses.replace(observed, pods=(one,), pages={one.uid: Page(told)})
-    return to_object(make_status(situation(observed), dt.datetime.now(dt.UTC)))["speculation"]
-
-
-def test_status_tells_how_the_engine_speculates_and_with_how_many_tokens_now(pod: Pod) -> None:
-    """disableAbove: none while three are served, and again once one is; answers meet their schema always."""
+def test_no_draft_tokens_are_proposed_while_more_than_disable_above_are_served(pod: Pod) -> None:
+    """And again once one is, by the pod's page; answers meet their schema always."""
 
     def drafts(tokens: int) -> bool:
-        return bool(reported(pod).get("numTokens") == {"min": tokens, "max": tokens})
+        page = httpx.get(f"http://127.0.0.1:{pod.ports.sidecar}/status", timeout=10)
+        told = status.decode(page.content).speculation
+        return told == status.SpeculationStatus(method="draft_model", num_tokens=(tokens, tokens))
 
     ended = threading.Event()
 
-    def load(topic: str) -> None:
+    def load(_: int) -> None:
         while not ended.is_set():
-            person(ask(pod, topic, **GUIDED))
+            check_guided(pod)
 
-    person(ask(pod, TOPICS[0], **GUIDED))
+    check_guided(pod)
     pod.wait(lambda: drafts(3))
-    found = reported(pod)
-    assert (found["method"], found["async"], found["fallback"]) == ("draft_model", True, "")
     with ThreadPoolExecutor(6) as pool:
-        loads = [pool.submit(load, topic) for topic in TOPICS[:6]]
+        loads = pool.map(load, range(6))
         try:
             pod.wait(lambda: drafts(0))
         finally:
             ended.set()
-    for one in loads:
-        one.result()
-    person(ask(pod, TOPICS[0], **GUIDED))
+    assert list(loads) == [None] * 6
+    check_guided(pod)
     pod.wait(lambda: drafts(3))

@@ -33,7 +33,10 @@ def test_every_query_of_vllms_metrics_finds_what_it_asks_for(pod: Pod) -> None:
         assert openai.text(openai.completion(pod.url, "Tell a story for bob\n", max_tokens=8))
         scrapes += _scraped(pod, number * STEP_S)
     exposed = {
-        one.name: {*one.labels} for page in scrapes for each in _families(page.body) for one in each.samples
+        one.name: {*one.labels}
+        for page in scrapes
+        for each in text_string_to_metric_families(page.body)
+        for one in each.samples
     }
     panels = [panel for panel in dashboard.ROWS["vLLM"] for _ in panel.queries]
     queries = [as_sent(query, STEP_S) for panel in dashboard.ROWS["vLLM"] for query, _ in panel.queries]
@@ -67,7 +70,3 @@ def _scraped(pod: Pod, at: float) -> Iterator[Scrape]:
                 address = f"http://127.0.0.1:{there[endpoint['port']]}{endpoint['path']}"
                 page = httpx.get(address, timeout=30).text
                 yield Scrape(at, page, labels=labels, relabel=relabel_configs(monitor, endpoint))
-
-
-def _families(page: str) -> Any:
-    return text_string_to_metric_families(page)

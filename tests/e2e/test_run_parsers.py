@@ -13,8 +13,7 @@ from typing import Any, NamedTuple
 import pytest
 from devtools import deploy, tinymodel
 
-from e2e.test_run_reasoning import ANSWERS, ASKED, CALLS, CHAT, SCHEMA, ask
-from support import openai
+from e2e.test_run_reasoning import ANSWERS, CALLS, CHAT, ask
 from support.pod import Pod, start_pod
 
 CHOSEN = os.environ.get("PARSERS", "")
@@ -55,6 +54,9 @@ PAIRS = (
 )
 
 
+Served = tuple[Pod, Pair]
+
+
 def is_chosen(pair: Pair) -> bool:
     return CHOSEN in {"", "all"} or not {pair.tools, pair.reasoning}.isdisjoint(CHOSEN.split(","))
 
@@ -80,23 +82,18 @@ def write_model(folder: Path, pair: Pair) -> None:
 
 
 @pytest.fixture(scope="module", params=filter(is_chosen, PAIRS), ids=lambda pair: "/".join(pair[:2]))
-def pair(request: pytest.FixtureRequest) -> Pair:
-    found: Pair = request.param
-    return found
-
-
-@pytest.fixture(scope="module")
-def pod(pair: Pair, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pod]:
+def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    pair: Pair = request.param
     folder = tmp_path_factory.mktemp("models")
     write_model(folder, pair)
     manifest = deploy.sample()
     manifest["spec"]["parallelism"]["tensor"] = 1
-    args = manifest["spec"]["engine"]["args"]
     chosen = {"--tool-call-parser=hermes": pair.tools, "--reasoning-parser=qwen3": pair.reasoning}
+    args = manifest["spec"]["engine"]["args"]
     for word, parser in chosen.items():
         args[args.index(word)] = f"{word.partition('=')[0]}={parser}"
     pod = start_pod(manifest, models=folder)
-    yield pod
+    yield pod, pair
     pod.stop()
 
 
@@ -111,14 +108,10 @@ def biased(pair: Pair) -> dict[str, Any]:
     return {"logit_bias": {str(token): 100 if token == opens + 1 else 50 for token in tokens}}
 
 
-def test_a_completion_is_guided(pod: Pod) -> None:
-    assert openai.text(openai.guided(pod.url, ASKED, "choice", ["yes", "no"])) in {"yes", "no"}
-    assert json.loads(openai.text(openai.guided(pod.url, ASKED, "json", SCHEMA))) in MOODS
-
-
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 @pytest.mark.parametrize("on", [False, True], ids=["off", "on"])
-def test_a_chat_is_guided(pod: Pod, pair: Pair, on: bool, stream: bool) -> None:  # noqa: FBT001 - a case
+def test_a_chat_is_guided(served: Served, on: bool, stream: bool) -> None:  # noqa: FBT001 - a case
+    pod, pair = served
     told = ask(pod, CHAT, stream, ANSWERS[CHAT], thinking(on))
     assert (json.loads(told.said or "null") in MOODS, told.end) == (True, "stop"), vars(told)
     assert bool(told.thought) == (on and bool(pair.thinks))
@@ -127,7 +120,8 @@ def test_a_chat_is_guided(pod: Pod, pair: Pair, on: bool, stream: bool) -> None:
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 @pytest.mark.parametrize("on", [False, True], ids=["off", "on"])
 @pytest.mark.parametrize("forced", [ONE, NAMED], ids=["required", "named"])
-def test_a_forced_call_is_read_back(pod: Pod, pair: Pair, forced: Any, on: bool, stream: bool) -> None:  # noqa: FBT001 - a case
+def test_a_forced_call_is_read_back(served: Served, forced: Any, on: bool, stream: bool) -> None:  # noqa: FBT001 - a case
+    pod, pair = served
     told = ask(pod, CHAT, stream, CALLS[CHAT], forced, thinking(on), biased(pair))
     ends = "stop" if forced is NAMED else "tool_calls"
     assert (json.loads(told.arguments or "null") in MOODS, told.end) == (True, ends), vars(told)

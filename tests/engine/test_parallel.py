@@ -1,20 +1,22 @@
-"""Whole engines whose ranks are spread otherwise than by tensor parallelism, beside a real sidecar.
+"""Whole engines whose ranks are spread otherwise than by tensor parallelism, each node with a real sidecar.
 
-Slow, and the same code as elsewhere but for who is waited for: MATRIX=full (make test-matrix) alone.
+Slow, and the same code as elsewhere but for who is waited for: MATRIX=full (make test-matrix) alone. The
+sidecars' part of several nodes is in tests/contract/test_relay.py, too; what a fault ends, in test_matrix.py.
 """
 
-import json
 import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
+from contextlib import ExitStack
+from typing import Any
 
+import httpx
 import pytest
 
-from guided_contract.config import GuidedDecodingConfig, LogitsProcessorConfig, PodConfig
-from guided_contract.heartbeat import Heartbeats, core_slot
+from guided_contract.config import GuidedDecodingConfig, PodConfig
 from support import matrix, openai
 from support.engine import Engine, pod_config, wait_until
+from support.nodes import place, two_nodes
 from support.pod import V2
 from support.sidecar import Sidecar
 
@@ -25,123 +27,78 @@ pytestmark = [
     pytest.mark.skipif(not matrix.is_full(), reason="MATRIX=full runs it"),
 ]
 
-SCHEMA = {
-    "type": "object",
-    "properties": {"age": {"type": "integer", "minimum": 0, "maximum": 99}},
-    "required": ["age"],
-    "additionalProperties": False,
+SHARDED = ("--enable-batch-sharded-sampling",)
+# Tensor parallelism, stages, engines, nodes, and more words.
+SPREAD = {
+    "dp2": (1, 1, 2, 1, ()),
+    "pp2": (1, 2, 1, 1, ()),
+    "tp2dp2": (2, 1, 2, 1, ()),
+    "tp2sharded": (2, 1, 1, 1, SHARDED),
+    "tp2 on two nodes": (2, 1, 1, 2, ()),
+    "pp2 on two nodes": (1, 2, 1, 2, ()),
 }
 
 
-FAULTS = [
-    LogitsProcessorConfig(
-        name="fails", factory="support.failing:FailsLater", params={"after": 3}, apply_by_default=False
-    ),
-    LogitsProcessorConfig(name="nan", factory="support.odd_processors:GivesNan", apply_by_default=False),
-]
-
-
-@pytest.fixture(
-    scope="module",
-    params=[(1, 1, 2, ()), (1, 2, 1, ()), (2, 1, 2, ()), (2, 1, 1, ("--enable-batch-sharded-sampling",))],
-    ids=["dp2", "pp2", "tp2dp2", "tp2sharded"],
-)
-def pod(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[PodConfig]:
-    tensor, stages, engines, more = request.param
-    pod = pod_config(
-        tmp_path_factory.mktemp("p"),
-        tensor_parallel=tensor,
-        pipeline_parallel=stages,
-        data_parallel=engines,
-        guided_decoding=GuidedDecodingConfig(compare_every=1),
-        logits_processors=FAULTS,
-    )
+@pytest.fixture(scope="module", params=SPREAD)
+def pods(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[list[PodConfig]]:
+    tensor, stages, engines, nodes, more = SPREAD[request.param]
+    fields: dict[str, Any] = {
+        "tensor_parallel": tensor,
+        "pipeline_parallel": stages,
+        "data_parallel": engines,
+        "guided_decoding": GuidedDecodingConfig(compare_every=1),
+    }
+    folders = [tmp_path_factory.mktemp("p") for _ in range(nodes)]
+    if nodes > 1:
+        pods = list(two_nodes((str(folders[0]), str(folders[1])), **fields))
+    else:
+        pods = [pod_config(folders[0], **fields)]
     args = ("--pipeline-parallel-size", str(stages), "--data-parallel-size", str(engines), *more)
-    sidecar = Sidecar.start(pod)
-    environment = {**V2, "PYTHONPATH": f"{Path(__file__).parents[1]}:{V2['PYTHONPATH']}"}
-    try:
-        engine = Engine.start(pod, args, environment)
-        try:
+    with ExitStack() as stack:
+        started = []
+        for node, pod in enumerate(pods):
+            where = place(node) if nodes > 1 else {}
+            stack.callback(Sidecar.start(pod, where).stop)
+            started.append(Engine.start(pod, args, {**V2, **where}))
+            stack.callback(started[-1].stop)
+        for engine in started:
             engine.wait_started()
-            yield pod
-        finally:
-            engine.stop()
-    finally:
-        sidecar.stop()
+        yield pods
 
 
-def test_every_sampling_rank_is_waited_for_and_serves(pod: PodConfig) -> None:
-    import httpx
-
+def test_every_sampling_rank_is_waited_for_and_serves(pods: list[PodConfig]) -> None:
+    pod = pods[0]
     url = f"http://127.0.0.1:{pod.ports.engine}"
-    sidecar = f"http://127.0.0.1:{pod.ports.sidecar}"
 
-    def ranks() -> list[tuple[int, str]]:
-        return [(one["rank"], one["state"]) for one in httpx.get(f"{sidecar}/status").json()["ranks"]]
+    def ranks(of: PodConfig) -> list[tuple[int, str]]:
+        page = httpx.get(f"http://127.0.0.1:{of.ports.sidecar}/status").json()
+        return [(one["rank"], one["state"]) for one in page["ranks"]]
 
     def agreement(what: str) -> float:
-        lines = httpx.get(f"{sidecar}/metrics").text.splitlines()
+        lines = httpx.get(f"http://127.0.0.1:{pod.ports.sidecar}/metrics").text.splitlines()
         return sum(float(line.split()[-1]) for line in lines if line.startswith(f"guidedmodel_{what}_total"))
 
-    wait_until(lambda: ranks() == [(number, "Connected") for number in range(pod.sampling_ranks)], 60)
+    # The first node knows every rank, another its own.
+    for node, one in enumerate(pods):
+        wanted = range(one.sampling_ranks) if node == 0 else one.sampling_of(node)
+        wait_until(lambda one=one, wanted=wanted: ranks(one) == [(rank, "Connected") for rank in wanted], 120)
     # Enough at once that each engine core gets some; a rank without the grammar would end its requests.
+    asked = [("xgrammar", "[a-c]{3,9}"), ("guidance", "[d-f]{3,9}")] * 12
     with ThreadPoolExecutor(12) as pool:
-        schemas = list(pool.map(lambda n: openai.guided(url, f"Give {n}", "json", SCHEMA), range(12)))
-        patterns = list(
-            pool.map(lambda n: openai.guided(url, f"Write {n}", "regex", "[a-c]{3,9}"), range(12))
+        answers = list(
+            pool.map(
+                lambda one: openai.guided(
+                    url, "Write", "regex", one[1], vllm_xargs={"guided_backend": one[0]}, temperature=1.0
+                ),
+                asked,
+            )
         )
-    assert all(isinstance(json.loads(openai.text(answer))["age"], int) for answer in schemas)
-    assert all(re.fullmatch("[a-c]{3,9}", openai.text(answer)) for answer in patterns)
+    for (_, regex), answer in zip(asked, answers, strict=True):
+        assert re.fullmatch(regex, openai.text(answer))
     # Ranks that sample the same sequences agree about each token; those of another group are never asked.
-    tokens = sum(answer.json()["usage"]["completion_tokens"] for answer in (*schemas, *patterns))
+    tokens = sum(answer.json()["usage"]["completion_tokens"] for answer in answers)
     wait_until(lambda: agreement("digests_compared") >= tokens * (pod.tensor_parallel > 1))
     assert (agreement("rank_desyncs"), agreement("digests_lost")) == (0, 0)
     assert pod.tensor_parallel > 1 or not agreement("digests_compared")
-    beats = Heartbeats(pod.heartbeats_file, writable=False)
-    cores = [beats.read(core_slot(engine, pod.workers)) for engine in range(pod.data_parallel)]
-    assert len({core.pid for core in cores} - {0}) == pod.data_parallel
-    assert all(core.steps > 0 for core in cores)
-    workers = [
-        beats.read(core_slot(engine, pod.workers) + 1 + rank)
-        for engine in range(pod.data_parallel)
-        for rank in range(pod.workers)
-    ]
-    assert len({worker.pid for worker in workers} - {0}) == len(workers)
-    beats.close()
-
-
-@pytest.mark.parametrize(
-    "sampling", [{"temperature": 0}, {"temperature": 1, "seed": 7}], ids=["greedy", "seeded"]
-)
-def test_a_processors_fault_ends_its_sequence_alone_on_all_ranks(
-    pod: PodConfig, sampling: dict[str, float]
-) -> None:
-    """TensorRT-LLM PR 18896: one request ended 16 ranks. Sharded, one rank alone sees the fault."""
-    import httpx
-
-    url = f"http://127.0.0.1:{pod.ports.engine}"
-    letters = {"structured_outputs": {"regex": "[a-z ]+"}, "min_tokens": 40, "max_tokens": 40}
-
-    def running() -> float:
-        lines = httpx.get(f"{url}/metrics").text.splitlines()
-        return sum(float(line.split()[-1]) for line in lines if line.startswith("vllm:num_requests_running"))
-
-    def healthy(number: int) -> httpx.Response:
-        constraint = {} if number % 2 else {"structured_outputs": None}
-        return openai.completion(url, f"Neighbour {number}", **{**letters, **constraint, **sampling})
-
-    def faulty(number: int) -> httpx.Response:
-        constraint = {} if number % 3 else {"structured_outputs": None}
-        arguments = {"vllm_xargs": {"logits_processors": [FAULTS[number % 2].name]}}
-        n = 1 + number % 2 if sampling["temperature"] else 1
-        return openai.completion(
-            url, f"Fault {number}", n=n, **{**letters, **constraint, **sampling, **arguments}
-        )
-
-    with ThreadPoolExecutor(16) as pool:
-        alone = [openai.text(answer) for answer in pool.map(healthy, range(4))]
-        faults = pool.map(faulty, range(8))
-        beside = [openai.text(answer) for answer in pool.map(healthy, range(4))]
-        assert {openai.error_code(answer) for answer in faults} == {(422, "sequence_processor_failed")}
-    assert beside == alone
-    wait_until(lambda: running() == 0)

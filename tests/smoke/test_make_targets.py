@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-import yaml
 
 ROOT: Final = Path(__file__).parents[2]
 # As a user's shell has it: what `make test` hands down would name a folder, and perhaps be no run at all.
@@ -17,7 +16,7 @@ ENV: Final = {name: value for name, value in os.environ.items() if name not in {
 WHOLE: Final = {
     "demo": "everything was as promised, and everything is stopped",
     "fuzz TARGET=page SECONDS=1": "stat::number_of_executed_units",
-    "fuzz-schemas SECONDS=20": "and 0 findings",
+    "fuzz-schemas SECONDS=5": "and 0 findings",
 }
 
 
@@ -72,20 +71,3 @@ def test_requirements_are_those_that_pyproject_asks_for(tmp_path: Path) -> None:
     subprocess.run(["make", "lock"], cwd=tmp_path, env=ENV, check=True)
     for file in (ROOT / "requirements").iterdir():
         assert (tmp_path / "requirements" / file.name).read_text() == file.read_text(), file.name
-
-
-def test_the_image_is_built_and_pushed_by_whichever_builder_is_there(tmp_path: Path) -> None:
-    builder = tmp_path / "podman"
-    builder.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/asked\n')
-    builder.chmod(0o755)
-    found = ["make", "push", f"BUILDER={builder}"]
-    refused = subprocess.run(found, cwd=ROOT, env=ENV, capture_output=True, text=True, check=False)
-    assert refused.returncode
-    assert "make push REGISTRY=registry.example/team" in refused.stdout
-    make(*found[1:], "REGISTRY=r.example/t")
-    version = yaml.safe_load((ROOT / "charts/guidedmodel/Chart.yaml").read_text())["appVersion"]
-    assert (tmp_path / "asked").read_text().splitlines() == [
-        f"build --platform=linux/amd64 --tag guidedmodel:{version} .",
-        f"tag guidedmodel:{version} r.example/t/guidedmodel:{version}",
-        f"push r.example/t/guidedmodel:{version}",
-    ]

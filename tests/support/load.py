@@ -23,9 +23,7 @@ class Told:
     """What came of all requests so far. `failed`: how each failed one did, at most so many."""
 
     answered: int = 0
-    streams: int = 0
     goodbyes: int = 0  # answers after which the server wanted no more on that connection
-    longest_s: float = 0.0
     failures: int = 0
     failed: list[str] = field(default_factory=list)
 
@@ -34,14 +32,12 @@ async def _client(number: int, url: str, model: str, told: Told) -> None:
     for turn in itertools.count():
         async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=120)) as session:
             for _ in range(1 if number % 4 == 3 else 1_000_000):  # a session keeps its connection
-                began = time.monotonic()
                 try:
                     await _ask(session, f"{url}/v1/completions", _body(number + turn, model), told)
                 except (aiohttp.ClientError, TimeoutError, ValueError) as error:
                     told.failures += 1
                     if len(told.failed) < 20:
                         told.failed.append(f"{time.strftime('%X')} client {number}: {error!r}")
-                told.longest_s = max(told.longest_s, time.monotonic() - began)
                 await asyncio.sleep(0.02)  # they are many; no failure may make one of them hot
 
 
@@ -53,7 +49,6 @@ async def _ask(session: aiohttp.ClientSession, url: str, body: dict[str, Any], t
         if body.get("stream"):
             if not text.rstrip().endswith("data: [DONE]") or '"error"' in text:
                 raise ValueError(f"the stream ends so: {text[-200:]}")
-            told.streams += 1
         elif json.loads(text)["choices"][0]["finish_reason"] not in {"stop", "length"}:
             raise ValueError(text[:200])
         told.answered += 1

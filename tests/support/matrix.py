@@ -4,8 +4,8 @@ Reference: upstream's sync, unspeculated output of the same backend, whitespace 
 temperature 0. A rank-guided engine serves both backends, so it answers for two.
 """
 
-import itertools
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -22,26 +22,15 @@ BACKENDS: tuple[Backend, ...] = ("xgrammar", "guidance")
 # After "ab" nothing can follow; no proof has refused it.
 DEAD_END = 'root ::= "ab" []'
 PROCESSORS = [
-    LogitsProcessorConfig(
-        name="no-repeat",
-        factory="guided_engine.processors.no_repeat_ngram:NoRepeatNgram",
-        params={"size": 2, "penalty": 100.0},
-        apply_by_default=False,
-    ),
-    *(
-        LogitsProcessorConfig(name=name, factory=factory, params=params, apply_by_default=False)
-        for name, factory, params in (
-            ("dry", "guided_engine.processors.dry:Dry", {"allowed_length": 1, "sequence_breakers": []}),
-            ("closing", "guided_engine.processors.closing:Closing", {"within": 20}),
-            ("waves", "support.odd_processors:Waves", {}),
-            ("nan", "support.odd_processors:GivesNan", {}),
-            ("nothing", "support.odd_processors:LeavesNothing", {}),
-            ("only", "support.odd_processors:Only", {"token": 1}),
-        )
-    ),
-    LogitsProcessorConfig(
-        name="fails", factory="support.failing:FailsLater", params={"after": 3}, apply_by_default=False
-    ),
+    LogitsProcessorConfig(name=name, factory=factory, params=params, apply_by_default=False)
+    for name, factory, params in (
+        ("no-repeat", "guided_engine.processors.no_repeat_ngram:NoRepeatNgram", {"size": 2, "penalty": 1e2}),
+        ("waves", "support.odd_processors:Waves", {}),
+        ("nan", "support.odd_processors:GivesNan", {}),
+        ("nothing", "support.odd_processors:LeavesNothing", {}),
+        ("only", "support.odd_processors:Only", {"token": 1}),
+        ("fails", "support.failing:FailsLater", {"after": 3}),
+    )
 ]
 
 
@@ -112,62 +101,51 @@ class Cell:
         return self.speculation.startswith(("eagle3", "mtp"))
 
 
+_NAME = re.compile(r"(V.)-tp(.)(?:pp(.))?-(.+?)(?:-k(.))?-(a?sync)(-sharded)?(-lora)?")
+
+
+def _named(name: str) -> Cell:
+    found = _NAME.fullmatch(name)
+    assert found, name
+    runner, tensor, stages, speculation, drafts, mode, sharded, lora = found.groups()
+    return Cell(
+        runner,  # type: ignore[arg-type]  # the list below is right
+        int(tensor),
+        speculation,  # type: ignore[arg-type]
+        is_async=mode == "async",
+        pipeline_parallel=int(stages or 1),
+        is_sharded=bool(sharded),
+        has_adapter=bool(lora),
+        num_drafts=int(drafts or DRAFTS),
+    )
+
+
 # What differs on V1, then what neither TP nor a draft model shows: the CPU's ngram drafts, which vLLM runs in
 # sync alone; the GPU's, which V2 has; stages, of which the last samples; ranks that sample a share
 # each; an adapter. (A draft model with stages ends vLLM: docs/upstream-quirks.md.) Last, what drafts from the
 # model's hidden states.
-FULL = [
-    *(Cell("V2", *rest) for rest in itertools.product((1, 2), ("none", "draft"), (False, True))),
-    Cell("V1", 1, "none", is_async=True),
-    Cell("V1", 2, "draft", is_async=True),
-    Cell("V1", 1, "draft", is_async=False),
-    Cell("V1", 1, "ngram", is_async=False),
-    Cell("V2", 1, "ngram_gpu", is_async=True),
-    Cell("V2", 1, "ngram_gpu", is_async=False),
-    Cell("V2", 2, "ngram_gpu", is_async=True),
-    Cell("V2", 2, "ngram_gpu", is_async=False),
-    Cell("V2", 1, "none", is_async=True, pipeline_parallel=2),
-    Cell("V2", 1, "ngram_gpu", is_async=True, pipeline_parallel=2),
-    Cell("V1", 1, "none", is_async=False, pipeline_parallel=2),
-    Cell("V2", 2, "draft", is_async=True, is_sharded=True),
-    Cell("V2", 1, "none", is_async=True, has_adapter=True),
-    Cell("V2", 1, "eagle3", is_async=False),
-    Cell("V2", 1, "eagle3", is_async=True),
-    Cell("V2", 1, "eagle3", is_async=True, num_drafts=1),
-    Cell("V2", 1, "eagle3-random", is_async=True),
-    Cell("V2", 1, "eagle3-probabilistic", is_async=False),
-    Cell("V2", 1, "eagle3-probabilistic", is_async=True),
-    Cell("V2", 1, "eagle3-block", is_async=False),
-    Cell("V2", 1, "eagle3-block", is_async=True),
-    Cell("V2", 2, "eagle3", is_async=True),
-    Cell("V2", 1, "eagle3", is_async=True, pipeline_parallel=2),
-    Cell("V2", 1, "mtp", is_async=True),
-    Cell("V2", 1, "mtp", is_async=False),
-    Cell("V2", 1, "mtp", is_async=True, num_drafts=1),
-    Cell("V2", 2, "mtp", is_async=True),
-    Cell("V2", 1, "mtp", is_async=True, pipeline_parallel=2),
-    Cell("V1", 1, "mtp", is_async=False),
-    Cell("V1", 1, "mtp", is_async=True),
-    Cell("V1", 1, "eagle3", is_async=True),
-    Cell("V1", 1, "eagle3-probabilistic", is_async=True),
-]
-# Each tensor parallelism, runner and scheduling, V2 seldom: Triton interprets it here for minutes. A draft
-# model, and each method that drafts from hidden states; what drafts nothing is what tests/e2e asks.
-FEW = [
-    Cell("V2", 2, "draft", is_async=True),
-    Cell("V1", 1, "draft", is_async=False),
-    Cell("V2", 1, "eagle3", is_async=True),
-    Cell("V1", 1, "mtp", is_async=True),
-]
+_FULL = """
+V2-tp1-none-sync V2-tp1-none-async V2-tp1-draft-sync V2-tp1-draft-async
+V2-tp2-none-sync V2-tp2-none-async V2-tp2-draft-sync V2-tp2-draft-async
+V1-tp1-none-async V1-tp2-draft-async V1-tp1-draft-sync V1-tp1-ngram-sync
+V2-tp1-ngram_gpu-async V2-tp1-ngram_gpu-sync V2-tp2-ngram_gpu-async V2-tp2-ngram_gpu-sync
+V2-tp1pp2-none-async V2-tp1pp2-ngram_gpu-async V1-tp1pp2-none-sync
+V2-tp2-draft-async-sharded V2-tp1-none-async-lora
+V2-tp1-eagle3-sync V2-tp1-eagle3-async V2-tp1-eagle3-k1-async V2-tp1-eagle3-random-async
+V2-tp1-eagle3-probabilistic-sync V2-tp1-eagle3-probabilistic-async
+V2-tp1-eagle3-block-sync V2-tp1-eagle3-block-async V2-tp2-eagle3-async V2-tp1pp2-eagle3-async
+V2-tp1-mtp-async V2-tp1-mtp-sync V2-tp1-mtp-k1-async V2-tp2-mtp-async V2-tp1pp2-mtp-async
+V1-tp1-mtp-sync V1-tp1-mtp-async V1-tp1-eagle3-async V1-tp1-eagle3-probabilistic-async
+"""
+FULL = [*map(_named, _FULL.split())]
+# Each tensor parallelism, runner and scheduling, V2 once: Triton interprets it here for minutes. A draft
+# model, and a method that drafts from hidden states; what drafts nothing is what tests/e2e asks.
+FEW = [*map(_named, ("V2-tp2-draft-async", "V1-tp1-draft-sync", "V1-tp1-mtp-async"))]
 
 
 def is_full() -> bool:
     """Tell whether every cell is asked for (make test-matrix)."""
     return os.environ.get("MATRIX") == "full"
-
-
-def cells() -> list[Cell]:
-    return FULL if is_full() else FEW
 
 
 def rank_job(cell: Cell, folder: Path) -> Job:

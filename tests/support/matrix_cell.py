@@ -14,11 +14,11 @@ import msgspec
 from guided_contract import wire
 from guided_contract.wire import Backend
 from guided_engine.processors.choice import ARGUMENT
-from support import matrix_crowd, matrix_drafts, matrix_life
+from support import matrix_drafts, matrix_life
 from support.digests import Comparing
 from support.fake_service import FakeService
 from support.matrix import BACKENDS, DEAD_END
-from support.matrix_engine import answer, generate, load_all, make_engine, outputs, receive, sampling
+from support.matrix_engine import answer, load_all, make_engine, outputs, receive, sampling
 from support.matrix_process import Job
 from support.matrix_requests import (
     PROCESSED,
@@ -33,6 +33,7 @@ from support.matrix_requests import (
 
 # vLLM's own counters, as they stand when the corpora have been answered.
 COUNTED = ("num_preemptions", "prefix_cache_hits")
+DRAFTED = ("spec_decode_num_accepted_tokens", "spec_decode_num_draft_tokens")
 Asked = tuple[Request, wire.Ticket | None, dict[str, Any]]  # with the arguments of its processors
 
 
@@ -50,7 +51,7 @@ def main(path: Path) -> None:
 def run(job: Job, service: FakeService | None) -> dict[str, Any]:
     """Return what each request generated: (tokens, finish reason, stop reason), by backend and by section."""
     if job.speculation:
-        matrix_crowd.prepare()
+        matrix_life.prepare()
     llm = make_engine(job)
     llm.collective_rpc(receive)
     engine = llm.llm_engine.vllm_config
@@ -67,13 +68,12 @@ def run(job: Job, service: FakeService | None) -> dict[str, Any]:
         requests = asked(backend, speculates=bool(job.speculation), adapter=job.adapter is not None)
         if service is None:
             choose_upstream_backend(llm, backend)
-            answers[backend] = generate(llm, requests, {}, adapter=job.adapter)
+            found = outputs(llm, requests, {}, job.adapter)
             assert_upstream_backend(llm, backend)
         else:
-            tickets = load_all(job, service, backend, requests)
-            found = outputs(llm, requests, tickets, adapter=job.adapter)
-            answers[backend] = list(map(answer, found))
-            drafts[backend] = matrix_drafts.counted(llm, found)
+            found = outputs(llm, requests, load_all(job, service, backend, requests), job.adapter)
+            drafts[backend] = list(map(matrix_drafts.counted, found))
+        answers[backend] = list(map(answer, found))
     for name in COUNTED:
         answers[name] = counted(llm, name)
     if service is not None:
@@ -83,12 +83,16 @@ def run(job: Job, service: FakeService | None) -> dict[str, Any]:
         answers["faults"] = faults(llm, job, service, tickets)
         answers["live"], answers["again"] = matrix_life.aborts(llm, corpus()[:4], tickets)
         # The ranks hear of an end with the next step that is scheduled.
-        generate(llm, [Request("Go on\n", "none", "", 1)], {})
+        outputs(llm, [Request("Go on\n", "none", "", 1)], {})
         answers["left"] = llm.collective_rpc(matrix_life.sequences)
         if job.speculation:
-            before = len(matrix_drafts.numbers(llm))
-            answers["crowded"], answers["proposals"] = matrix_crowd.crowded(llm, corpus()[:3], tickets)
-            answers["draft tokens"] = matrix_drafts.numbers(llm)[before:]
+            noted = matrix_drafts.noted(llm)
+            before = [counted(llm, name) for name in DRAFTED]
+            answers["crowded"] = matrix_life.crowded(llm, corpus()[:3], tickets)
+            answers["crowded drafts"] = [counted(llm, name) for name in DRAFTED], before
+            answers["draft tokens"], answers["draft passes"] = (
+                after[len(known) :] for after, known in zip(matrix_drafts.noted(llm), noted, strict=True)
+            )
     return answers
 
 
@@ -108,7 +112,10 @@ def with_processors(llm: Any, tickets: Mapping[str, wire.Ticket]) -> dict[str, A
             for index, request in enumerate(processed())
         },
     )
-    answers: dict[str, Any] = {"processed": found, "preempted": counted(llm, "num_preemptions") - before}
+    answers: dict[str, Any] = {
+        "processed": {name: answer(output) for name, output in found.items()},
+        "preempted": counted(llm, "num_preemptions") - before,
+    }
     if llm.llm_engine.vllm_config.use_v2_model_runner:
         answers["beside"] = beside_others(llm, tickets)
     return answers
@@ -116,23 +123,17 @@ def with_processors(llm: Any, tickets: Mapping[str, wire.Ticket]) -> dict[str, A
 
 def beside_others(llm: Any, tickets: Mapping[str, wire.Ticket]) -> dict[str, Any]:
     """Return of each request its tokens, and of those that ask for them the log-probabilities at each."""
-    found = llm.generate(
-        [request.prompt for _, request in beside().values()],
-        [
-            sampling(request, tickets.get(request.key), {ARGUMENT: names})
-            for names, request in beside().values()
-        ],
-        use_tqdm=False,
-    )
+    asked: dict[str, Asked] = {
+        name: (request, tickets.get(request.key), {ARGUMENT: names})
+        for name, (names, request) in beside().items()
+    }
+    found = {name: output.outputs[0] for name, output in in_one_batch(llm, asked).items()}
     return {
         name: (
-            list(output.outputs[0].token_ids),
-            [
-                [(token, told.logprob) for token, told in of.items()]
-                for of in output.outputs[0].logprobs or ()
-            ],
+            list(one.token_ids),
+            [[(token, told.logprob) for token, told in of.items()] for of in one.logprobs or ()],
         )
-        for name, output in zip(beside(), found, strict=True)
+        for name, one in found.items()
     }
 
 
@@ -177,18 +178,20 @@ def faults(llm: Any, job: Job, service: FakeService, tickets: Mapping[str, wire.
         "processor: nothing": (plain, None, {ARGUMENT: "nothing"}),
         "processor: only": (healthy, tickets[healthy.key], {ARGUMENT: "only"}),
     }
-    return {**in_one_batch(llm, requests), "without faults": in_one_batch(llm, drawn)}
+    together, without = (in_one_batch(llm, asked) for asked in (requests, drawn))
+    answers = {name: answer(output) for name, output in together.items()}
+    return answers | {"without faults": {name: answer(output) for name, output in without.items()}}
 
 
 def in_one_batch(llm: Any, requests: Mapping[str, Asked]) -> dict[str, Any]:
-    """Send requests at temperature 0, those whose name says so at temperature 1 with a seed."""
+    """Return vLLM's outputs of requests, of those whose name says so at temperature 1 with a seed."""
     params = [sampling(request, ticket, extra) for request, ticket, extra in requests.values()]
     for name, chosen in zip(requests, params, strict=True):
         if name.startswith("seeded"):
             chosen.temperature, chosen.seed = 1.0, 7
     prompts = [request.prompt for request, _, _ in requests.values()]
     found = llm.generate(prompts, params, use_tqdm=False)
-    return {name: answer(output) for name, output in zip(requests, found, strict=True)}
+    return dict(zip(requests, found, strict=True))
 
 
 if __name__ == "__main__":

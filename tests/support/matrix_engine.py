@@ -58,22 +58,8 @@ def receive(worker: Any) -> None:
         )
 
 
-def generate(
-    llm: Any,
-    requests: Sequence[Request],
-    tickets: Mapping[str, wire.Ticket],
-    extra: Mapping[str, Any] | None = None,
-    adapter: str | None = None,
-) -> list[Answer]:
-    return list(map(answer, outputs(llm, requests, tickets, extra, adapter)))
-
-
 def outputs(
-    llm: Any,
-    requests: Sequence[Request],
-    tickets: Mapping[str, wire.Ticket],
-    extra: Mapping[str, Any] | None = None,
-    adapter: str | None = None,
+    llm: Any, requests: Sequence[Request], tickets: Mapping[str, wire.Ticket], adapter: str | None = None
 ) -> list[Any]:
     """Return vLLM's outputs of requests."""
     found: list[Any] = []
@@ -82,7 +68,7 @@ def outputs(
         alike = list(batch)
         found += llm.generate(
             [request.prompt for request in alike],
-            [sampling(request, tickets.get(request.key), extra) for request in alike],
+            [sampling(request, tickets.get(request.key)) for request in alike],
             use_tqdm=False,
             lora_request=lora_request(adapter) if is_adapted and adapter else None,
         )

@@ -1,12 +1,18 @@
-"""Requests that are aborted in every state among others that live on, in one engine of the matrix."""
+"""Lives of requests in one engine of the matrix: aborted in every state; crowded out of their drafts."""
 
+import multiprocessing
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from guided_contract import wire
 from support.matrix_engine import sampling
 from support.matrix_requests import LONG, Answer, Request
 
+CROWD: Final = 13  # sequences
+TOKENS: Final = 5
+ALONE: Final = 4  # steps before it comes
+# Shared with the engine core, which is forked.
+_follows = multiprocessing.get_context("fork").Value("b", False)
 # A request to abort, and the number of steps that it lives.
 Doomed = tuple[Request, int]
 
@@ -64,3 +70,38 @@ def doom(live: list[Request]) -> list[Doomed]:
 def sequences(worker: Any) -> int:
     """Return how many sequences a rank still knows; run in it. An early stage has none."""
     return 0 if worker._guided is None else len(worker._guided._guide._sequences)
+
+
+def prepare() -> None:
+    """Have schedulers of engines to come follow the batch, as disableAbove has it, while `crowded` asks."""
+    from vllm.v1.core.sched.scheduler import Scheduler
+    from vllm.v1.spec_decode.dynamic.utils import build_dynamic_sd_schedule_lookup
+
+    original = Scheduler.schedule
+
+    def schedule(self: Any, *arguments: Any, **options: Any) -> Any:
+        most, drafts = self.max_num_running_reqs, self.num_spec_tokens
+        configured = [[1, CROWD - 1, drafts], [CROWD, CROWD, 0]]
+        lookup = build_dynamic_sd_schedule_lookup(configured, most, drafts)
+        self.dynamic_sd_lookup = lookup if _follows.value else None
+        return original(self, *arguments, **options)
+
+    Scheduler.schedule = schedule
+
+
+def crowded(llm: Any, live: list[Request], tickets: Mapping[str, wire.Ticket]) -> list[Answer]:
+    """Return what requests gave that others crowded in upon for a while."""
+    engine = llm.llm_engine
+    _follows.value = True
+    for index, request in enumerate(live):
+        add(engine, f"first-{index}", request, tickets)
+    answers: dict[str, Answer] = {}
+    step = 0
+    while engine.has_unfinished_requests():
+        if step == ALONE:
+            for index in range(CROWD - len(live)):
+                add(engine, f"crowd-{index}", Request("Go on\n", "none", "", TOKENS), tickets)
+        take(engine, answers)
+        step += 1
+    _follows.value = False
+    return [answers[f"first-{index}"] for index in range(len(live))]

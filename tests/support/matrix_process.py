@@ -14,12 +14,11 @@ import msgspec
 from guided_contract import config as pod_config
 from guided_contract import names
 from guided_contract.config import PodConfig
-from support.engine import ONE_THREAD
+from support.engine import ENVIRONMENT, ONE_THREAD
 
 TESTS = Path(__file__).parents[1]
 CELL_TIMEOUT_S = 840  # below a test's 900; on a new machine others are still building
 Runner = Literal["V1", "V2"]
-_running: set[subprocess.Popen[bytes]] = set()
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,11 +34,6 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     on_gpu: bool = False
     adapter: str | None = None
     pod: PodConfig | None = None
-
-
-def side_by_side() -> int:
-    """Return how many cells may run at a time: each keeps a CPU or two busy, beside other tests."""
-    return max(1, len(os.sched_getaffinity(0)) // 2)
 
 
 def start(job: Job, runner: Runner, folder: Path, program: str = "support.matrix_cell") -> dict[str, Any]:
@@ -65,14 +59,12 @@ def start(job: Job, runner: Runner, folder: Path, program: str = "support.matrix
     command = [sys.executable, "-m", program, str(description)]
     with log.open("wb") as out:
         process = subprocess.Popen(command, stdout=out, stderr=out, env=environment, start_new_session=True)
-        _running.add(process)
         try:
             status = process.wait(CELL_TIMEOUT_S)
         except subprocess.TimeoutExpired:
             status = None
         finally:
             end_group(process)
-            _running.discard(process)
     assert status == 0, f"the engine {folder.name} ended with {status}:\n{log.read_text()[-6000:]}"
     answers: dict[str, Any] = json.loads(Path(job.answer).read_text())
     return answers
@@ -81,13 +73,9 @@ def start(job: Job, runner: Runner, folder: Path, program: str = "support.matrix
 def cell_environment(job: Job, runner: Runner) -> dict[str, str]:
     paths: tuple[Path, ...] = (TESTS, TESTS.parent / "tools")
     environment = {
-        **({} if job.on_gpu else ONE_THREAD),
+        **{name: value for name, value in ENVIRONMENT.items() if not (job.on_gpu and name in ONE_THREAD)},
         **{k: v for k, v in os.environ.items() if not k.startswith("GUIDEDMODEL_CONFIG")},
-        "VLLM_CPU_KVCACHE_SPACE": "1",
-        "HF_HUB_OFFLINE": "1",
-        "VLLM_CPU_CI_ENV": "1",
         "VLLM_LOGGING_LEVEL": "WARNING",
-        "VLLM_NO_USAGE_STATS": "1",
         "VLLM_ALLOW_INSECURE_SERIALIZATION": "1",  # the cell looks into its own ranks
         "VLLM_USE_V2_MODEL_RUNNER": "1" if runner == "V2" else "0",
     }
@@ -96,12 +84,6 @@ def cell_environment(job: Job, runner: Runner) -> dict[str, str]:
         environment["TORCHDYNAMO_DISABLE"] = "1"
     environment["PYTHONPATH"] = os.pathsep.join(map(str, paths))
     return environment
-
-
-def end_all() -> None:
-    """End every cell that runs: nobody waits for its answers any more."""
-    for process in list(_running):
-        end_group(process)
 
 
 def end_group(process: subprocess.Popen[bytes]) -> None:

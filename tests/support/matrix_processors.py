@@ -4,26 +4,18 @@ The logits are those of transformers, in float32, so nothing of vLLM is in what 
 """
 
 from collections import Counter
-from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
-import msgspec
 import numpy as np
 from devtools import tinymodel
 
-from guided_engine.processors.closing import Closing
-from guided_engine.processors.dry import DryParams
-from guided_engine.processors.interface import Context
-from guided_engine.testing import Harness
-from support.matrix import PROCESSORS
 from support.matrix_grammars import Grammars
 from support.matrix_requests import Request
-from support.token_walks import Judge, Logits, dry
+from support.token_walks import Judge, Logits
 
 # Of logits that are closer than this, another order of the sums in a matrix product may choose either.
 ALIKE = 1e-3
-_PARAMS = {processor.name: processor.params for processor in PROCESSORS}
 
 
 class References:
@@ -36,12 +28,6 @@ class References:
         self._tokenizer = AutoTokenizer.from_pretrained(folder)
         self._model = AutoModelForCausalLM.from_pretrained(folder, dtype="float32")
         self._grammars = grammars
-        self._judges: dict[str, Callable[[Request], Judge]] = {
-            "no-repeat": lambda _request: _no_repeat,
-            "dry": lambda _request: dry(msgspec.convert(_PARAMS["dry"], DryParams), {tinymodel.EOS}),
-            "closing": self._closing(),
-            "waves": lambda _request: _waves,
-        }
 
     def unlike(self, request: Request, tokens: list[int], chosen: str) -> list[tuple[int, int, int]]:
         """Return where a token is not what the processors choose of the logits: place, token, choice.
@@ -56,7 +42,7 @@ class References:
     def rows(self, request: Request, tokens: list[int], chosen: str) -> Logits:
         """Return the logits that each token is chosen by, in V2's order: penalties first."""
         prompt = self._tokenizer.encode(request.prompt)
-        judges = [self._judges[name](request) for name in filter(None, chosen.split(","))]
+        judges = [_JUDGES[name] for name in filter(None, chosen.split(","))]
         rows = self.logits(request, tokens)
         for place in range(len(tokens)):
             _penalise(rows[place], prompt, tokens[:place], request.params)
@@ -87,22 +73,6 @@ class References:
             logits = self._model(torch.tensor([prompt + tokens])).logits[0, len(prompt) - 1 : -1]
         return np.array(logits, np.float32)
 
-    def _closing(self) -> Callable[[Request], Judge]:
-        """Return Closing itself: tests/unit and tests/contract judge it."""
-        texts = [_text(self._tokenizer, token) for token in range(tinymodel.VOCAB)]
-        context = Context(vocab_size=len(texts), token_bytes=texts, stop_tokens=frozenset({tinymodel.EOS}))
-        rank = Harness(Closing, _PARAMS["closing"], context)
-
-        def of(request: Request) -> Judge:
-            def judge(_prompt: list[int], output: list[int], logits: Logits) -> Logits:
-                sequence = rank.sequence(max_tokens=request.max_tokens)
-                sequence.accept(*output)
-                return sequence.rows(logits[None])[0]
-
-            return judge
-
-        return of
-
 
 def _penalise(logits: Logits, prompt: list[int], output: list[int], params: dict[str, Any]) -> None:
     seen = sorted({*prompt, *output})
@@ -130,5 +100,4 @@ def _waves(_prompt: list[int], output: list[int], logits: Logits) -> Logits:
     return logits + 3 * np.sin(columns * np.float32(1 + len(output) % 7) + np.float32(sum(output) % 11))
 
 
-def _text(tokenizer: Any, token: int) -> bytes:
-    return str(tokenizer.decode([token], skip_special_tokens=True)).encode()
+_JUDGES: dict[str, Judge] = {"no-repeat": _no_repeat, "waves": _waves}

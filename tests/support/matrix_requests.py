@@ -44,12 +44,12 @@ def token(text: str) -> int:
 
 def encoded(text: str) -> list[int]:
     """Return the tiny model's tokens of a text."""
-    tokens: list[int] = _tokenizer().encode(text).ids
+    tokens: list[int] = tokenizer().encode(text).ids
     return tokens
 
 
 @functools.cache
-def _tokenizer() -> Any:
+def tokenizer() -> Any:
     from tokenizers import Tokenizer
 
     return Tokenizer.from_file(str(tinymodel.models() / "tiny" / "tokenizer.json"))
@@ -87,26 +87,24 @@ def asked(backend: Backend, *, speculates: bool, adapter: bool = False) -> list[
     return corpus() + (adapted() if adapter else settings() + ([] if speculates else unspeculated()))
 
 
-# What is chosen of processors, each as a request writes it: those that ship, and two of which one is dense.
-PROCESSED = ("no-repeat", "dry", "closing", "no-repeat,waves")
+# What is chosen of processors, as a request writes it: one that is sparse, and with it one that is dense.
+PROCESSED = ("no-repeat", "no-repeat,waves")
+_REPEATS = "a b a b a b\n"
+THINKING = 3
 
 
 def processed() -> list[Request]:
     """Return what is asked with a logits processor: guided and not, what repeats itself, what is cut off."""
     return [
-        Request(TASKS[-1].prompt(TOPICS[1]), "none", "", 40, {"ignore_eos": True}),
-        Request("a b a b a b\n", "none", "", 40, {"ignore_eos": True}),
-        Request("a b a b a b\n", TASKS[4].kind, TASKS[4].spec, 40),
+        *(_of("story", topic, kind="none", ignore_eos=True) for topic in range(5)),
+        Request(_REPEATS, "none", "", 40, {"ignore_eos": True}),
+        Request(_REPEATS, TASKS[4].kind, TASKS[4].spec, 40),
         Request(TASKS[2].prompt(TOPICS[0]), TASKS[2].kind, TASKS[2].spec, 34),
     ]
 
 
-THINKING = 3
-
-
 def beside() -> dict[str, tuple[str, Request]]:
     """Return what is asked with processors beside what else changes logits, or tells them."""
-    repeats = "a b a b a b\n"
     drawn = {"temperature": 1.0, "seed": 7}
     asked: dict[str, dict[str, Any]] = {
         "penalties": {"presence_penalty": 1.5, "frequency_penalty": 0.5, "repetition_penalty": 1.3},
@@ -114,9 +112,8 @@ def beside() -> dict[str, tuple[str, Request]]:
         "top-k": {**drawn, "top_k": 3},
         "logprobs": {"logprobs": 2},
     }
-    both = "no-repeat,waves"
     found = {
-        name: (both, Request(repeats, "none", "", 24, {"ignore_eos": True, **params}))
+        name: (PROCESSED[1], Request(_REPEATS, "none", "", 24, {"ignore_eos": True, **params}))
         for name, params in asked.items()
     }
     story = task("story").prompt(TOPICS[0])
@@ -124,7 +121,7 @@ def beside() -> dict[str, tuple[str, Request]]:
     budget = {"thinking_token_budget": len(encoded(story)) + THINKING}
     colour = task("colour")  # which is not what the model goes on with
     thinks = Request(REASONS + story, colour.kind, colour.spec, 32, budget)
-    return found | {"thinking": ("dry", thinks)}
+    return found | {"thinking": (PROCESSED[0], thinks)}
 
 
 def reasoning() -> list[Request]:
@@ -145,79 +142,48 @@ def reasoning() -> list[Request]:
     return [Request(prompt, kind, spec, 48) for prompt, kind, spec in asked]
 
 
+def _of(name: str, topic: int, before: str = "", kind: str = "", **params: Any) -> Request:
+    """Return a task's request with sampling parameters."""
+    one = task(name)
+    kind = kind or one.kind
+    return Request(before + one.prompt(TOPICS[topic]), kind, one.spec if kind != "none" else "", 40, params)
+
+
 def adapted() -> list[Request]:
     """Return requests of an engine with a LoRA adapter, all with it."""
-    return [
-        Request(one.prompt(topic), one.kind, one.spec, 40, {"adapter": True})
-        for one in (task("person"), task("card"), task("words"), task("story"))
-        for topic in TOPICS[:3]
-    ]
+    names = ("person", "card", "words", "story")
+    return [_of(name, topic, adapter=True) for name in names for topic in range(3)]
 
 
 def settings() -> list[Request]:
     """Return guided requests with sampling parameters that upstream defines, with and without speculation."""
-    person, card, words, story = task("person"), task("card"), task("words"), task("story")
     # As good as greedy, which n > 1 refuses. (No top_k: Triton's interpreter cannot run V2's kernel for it.)
-    asked: list[tuple[str, str, str, dict[str, Any]]] = [
-        (person.prompt(TOPICS[1]), person.kind, person.spec, {"stop": ["age"]}),
-        (
-            person.prompt(TOPICS[2]),
-            person.kind,
-            person.spec,
-            {"stop": ['"note":'], "include_stop_str_in_output": True},
-        ),
+    almost = {"temperature": 0.01}
+    return [
+        _of("person", 1, stop=["age"]),
+        _of("person", 2, stop=['"note":'], include_stop_str_in_output=True),
         # Own stop tokens are the grammar's ends, too: upstream hands them to xgrammar.
-        (
-            words.prompt(TOPICS[1]),
-            words.kind,
-            words.spec,
-            {"stop_token_ids": [token(" light"), token(" stone")]},
-        ),
-        (card.prompt(TOPICS[1]), card.kind, card.spec, {"min_tokens": 12}),
-        (words.prompt(TOPICS[3]), words.kind, words.spec, {"presence_penalty": 1.5}),
-        (
-            words.prompt(TOPICS[4]),
-            words.kind,
-            words.spec,
-            {"frequency_penalty": 1.0, "repetition_penalty": 1.3},
-        ),
-        (card.prompt(TOPICS[2]), card.kind, card.spec, {"logprobs": 2, "prompt_logprobs": 1}),
-        (
-            person.prompt(TOPICS[5]),
-            person.kind,
-            person.spec,
-            {"bad_words": ["apples", "office", "White", "Stone"]},
-        ),
-        (card.prompt(TOPICS[3]), card.kind, card.spec, {"ignore_eos": True}),
-        (person.prompt(TOPICS[6]), person.kind, person.spec, {"n": 3, "temperature": 0.01}),
-        (words.prompt(TOPICS[5]), words.kind, words.spec, {"temperature": 0.01, "seed": 7}),
-        (story.prompt(TOPICS[6]), "none", "", {"n": 2, "temperature": 0.01, "stop": ["and"]}),
-        (LONG + person.prompt(TOPICS[7]), person.kind, person.spec, {}),
-        *((SHARED + card.prompt(topic), card.kind, card.spec, {}) for topic in TOPICS[:3]),
+        _of("words", 1, stop_token_ids=[token(" light"), token(" stone")]),
+        _of("card", 1, min_tokens=12),
+        _of("words", 3, presence_penalty=1.5),
+        _of("words", 4, frequency_penalty=1.0, repetition_penalty=1.3),
+        _of("card", 2, logprobs=2, prompt_logprobs=1),
+        _of("person", 5, bad_words=["apples", "office", "White", "Stone"]),
+        _of("card", 3, ignore_eos=True),
+        _of("person", 6, n=3, **almost),
+        _of("words", 5, seed=7, **almost),
+        _of("story", 6, kind="none", n=2, stop=["and"], **almost),
+        _of("person", 7, LONG),
+        *(_of("card", topic, SHARED) for topic in range(3)),
     ]
-    return [Request(prompt, kind, spec, 40, params) for prompt, kind, spec, params in asked]
 
 
 def unspeculated() -> list[Request]:
     """Return guided requests that vLLM refuses under speculation."""
-    words, card = task("words"), task("card")
-    return [
-        Request(
-            words.prompt(TOPICS[6]),
-            words.kind,
-            words.spec,
-            40,
-            {"logit_bias": {token(" music"): 8.0}},
-        ),
-        Request(card.prompt(TOPICS[4]), card.kind, card.spec, 40, {"min_p": 0.3, "temperature": 0.01}),
-    ]
+    bias = {token(" music"): 8.0}
+    return [_of("words", 6, logit_bias=bias), _of("card", 4, min_p=0.3, temperature=0.01)]
 
 
 def overlong() -> list[Request]:
     """Return requests whose grammar ends before they may: no token is left to sample then."""
-    colour = task("colour")
-    prompt = colour.prompt(TOPICS[0])
-    return [
-        Request(prompt, colour.kind, colour.spec, 40, {"min_tokens": 20, "temperature": temperature})
-        for temperature in (0.0, 1.0)
-    ]
+    return [_of("colour", 0, min_tokens=20, temperature=temperature) for temperature in (0.0, 1.0)]

@@ -16,14 +16,6 @@ def completion(url: str, prompt: str, *, trace_id: str = "", **fields: Any) -> h
     return httpx.post(f"{url}/v1/completions", json=body, headers=headers, timeout=TIMEOUT_S)
 
 
-def chat(url: str, prompt: str, *, trace_id: str = "", **fields: Any) -> httpx.Response:
-    """Send one greedy chat request to the model `tiny`, as part of a trace if one is named."""
-    messages = [{"role": "user", "content": prompt}]
-    body = {"model": "tiny", "messages": messages, "temperature": 0, **fields}
-    headers = {"traceparent": f"00-{trace_id}-{'1' * 16}-01"} if trace_id else {}
-    return httpx.post(f"{url}/v1/chat/completions", json=body, headers=headers, timeout=TIMEOUT_S)
-
-
 def guided(url: str, prompt: str, kind: str, spec: Any, **fields: Any) -> httpx.Response:
     """Send one guided completion; `kind` and `spec` as in `structured_outputs`."""
     return completion(url, prompt, structured_outputs={kind: spec}, **fields)

@@ -31,9 +31,6 @@ ROOT = Path(__file__).parents[2]
 MARK = "GUIDEDMODEL_TEST_MARK"
 START_TIMEOUT_S = 500.0
 STOP_TIMEOUT_S = 60.0
-# Of the pod that the modules of tests/e2e share. Where its two ranks have the only two cores, a worker, which
-# is nice, got 0.3 s of CPU in 6 s (by schedstat).
-COMPILE_DEADLINE_S = 20.0
 V2 = {
     "PYTHONPATH": str(ROOT / "tests/support/v2cpu"),
     "VLLM_USE_V2_MODEL_RUNNER": "1",
@@ -213,17 +210,9 @@ class Pod:
                 self.lines.append(line.rstrip("\n"))
 
 
-def start_pod(  # noqa: PLR0913 - as above
-    manifest: Mapping[str, Any],
-    *,
-    args: Sequence[str] = (),
-    env: Mapping[str, str] | None = None,
-    v2: bool = False,
-    models: Path | None = None,
-    configured: Mapping[str, Any] | None = None,
-) -> Pod:
-    """Start a pod from a GuidedModel and wait until it is ready. Call `stop`."""
-    pod = Pod.launch(manifest, args=args, env=env, v2=v2, models=models, configured=configured)
+def start_pod(manifest: Mapping[str, Any], **chosen: Any) -> Pod:
+    """Start a pod from a GuidedModel, as `launch` does, and wait until it is ready. Call `stop`."""
+    pod = Pod.launch(manifest, **chosen)
     try:
         pod.wait_ready()
     except BaseException:

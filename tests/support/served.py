@@ -1,10 +1,10 @@
 """The sample on the test node, Ready, as the modules about it share it: starting it takes a minute."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import pytest
 from devtools import deploy
 from devtools.kubectl import Kubectl
 
@@ -39,24 +39,25 @@ class Served:
         containers = pod["containerStatuses"] + pod["initContainerStatuses"]
         return {one["name"]: one["restartCount"] for one in containers}
 
+    def _pods(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self.kubectl.get("pods", OF, f"-l={PODS}")["items"]
+        return found
+
     def pods(self) -> set[str]:
         """Return the names of its pods, with those that are going."""
-        found = self.kubectl.get("pods", OF, f"-l={PODS}")["items"]
-        return {one["metadata"]["name"] for one in found}
+        return {one["metadata"]["name"] for one in self._pods()}
 
     def images(self) -> set[str]:
         """Return the images that the engines of its pods are of."""
-        found = self.kubectl.get("pods", OF, f"-l={PODS}")["items"]
-        return {one["spec"]["containers"][0]["image"] for one in found}
+        return {one["spec"]["containers"][0]["image"] for one in self._pods()}
 
     def ready(self) -> set[str]:
         """Return the names of the pods that are ready and stay."""
-        found = self.kubectl.get("pods", OF, f"-l={PODS}")["items"]
         return {
             one["metadata"]["name"]
-            for one in found
+            for one in self._pods()
             if "deletionTimestamp" not in one["metadata"]
-            and {"type": "Ready", "status": "True"}.items() <= _condition(one, "Ready").items()
+            and ("Ready", "True") in {(c["type"], c["status"]) for c in one["status"].get("conditions", ())}
         }
 
     def scale(self, replicas: int) -> None:
@@ -78,9 +79,9 @@ def sample() -> dict[str, Any]:
     return made
 
 
-@contextmanager
-def serving(node: Node) -> Iterator[Served]:
-    """Install everything, apply the sample, and give it when it is Ready."""
+@pytest.fixture(scope="session")
+def served(node: Node) -> Iterator[Served]:
+    """The sample on the test node, with everything that it needs, Ready."""
     kubectl = Kubectl(node.kubeconfig)
     deploy.install(node.devtools)
     deploy.create_jaeger(kubectl)
@@ -92,7 +93,3 @@ def serving(node: Node) -> Iterator[Served]:
     name = pod["metadata"]["name"]
     with kubectl.forwarded(f"pod/{name}", 8000, NAMESPACE) as url:
         yield Served(node, kubectl, name, url)
-
-
-def _condition(pod: dict[str, Any], name: str) -> dict[str, Any]:
-    return next((one for one in pod["status"].get("conditions", ()) if one["type"] == name), {})

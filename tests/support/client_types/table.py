@@ -22,41 +22,22 @@ _UNREAD: Final = re.compile(r"\ufffd|\d[eE][+-]?\d{3}|[\u2600-\u27bf]")
 
 
 class Case(NamedTuple):
-    """A type's schema.
-
-    Attributes
-    ----------
-    texts
-        JSON texts that a model must be able to answer.
-    parse
-        The client's own reading of an answer, which raises; None where its schema says less or it is none.
-    """
+    """A type's schema."""
 
     name: str
     schema: Any
-    texts: Sequence[str]
+    texts: Sequence[str]  # of JSON, that a model must be able to answer
+    # The client's own reading of an answer, which raises; None where its schema says less or it is none.
     parse: Callable[[str], Any] | None = None
 
 
 class Outcome(NamedTuple):
-    """What became of a case.
+    """What became of a case."""
 
-    Attributes
-    ----------
-    refused
-        The keyword that is not enforced, "" where the schema is served.
-    missing
-        Texts that a model must be able to answer and is not.
-    finished
-        How many random texts came to their end.
-    faults
-        What is wrong with their texts.
-    """
-
-    refused: str = ""
-    missing: Sequence[str] = ()
-    finished: int = 0
-    faults: Sequence[str] = ()
+    refused: str = ""  # the keyword that is not enforced, "" where the schema is served
+    missing: Sequence[str] = ()  # texts that a model must be able to answer and is not
+    finished: int = 0  # how many random texts came to their end
+    faults: Sequence[str] = ()  # what is wrong with their texts
 
 
 def cases() -> Iterator[Case]:

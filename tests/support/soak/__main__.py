@@ -46,8 +46,8 @@ def soak(soaked: Session, duration_s: float) -> None:
     until = time.monotonic() + duration_s
     for seed in itertools.count():
         soaked.run(seed, drawn(seed, BATCH))
-        say(f"seed {seed}: {'; '.join(map(': '.join, soaked.tally.rows()))}")
-        if soaked.tally.faults or time.monotonic() > until:
+        say(f"seed {seed}: {dict(soaked.counts)}")
+        if soaked.faults or time.monotonic() > until:
             return
 
 
@@ -64,11 +64,11 @@ def finish(soaked: Session) -> int:
     """Print what was found; return the exit status."""
     desyncs = soaked.desyncs()
     say(f"{desyncs} desyncs in {soaked.compared()} digests compared")
-    for name, value in soaked.tally.rows():
+    for name, value in soaked.counts.items():
         say(f"{name:<40}{value}")
-    for fault in soaked.tally.faults:
+    for fault in soaked.faults:
         say(f"FAULT, again by `make soak` with {fault}")
-    return int(bool(soaked.tally.faults or desyncs))
+    return int(bool(soaked.faults or desyncs))
 
 
 def seconds(text: str) -> float:

@@ -5,7 +5,7 @@ import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any
 
 import llguidance
 import llguidance.hf
@@ -15,14 +15,9 @@ import xgrammar
 from transformers import AutoConfig, AutoTokenizer
 
 from support.compositions import judge
-from support.soak.requests import Request
+from support.soak.requests import BACKENDS, PART, Backend, Request
 from support.soak.traffic import Choice
 
-Backend = Literal["xgrammar", "guidance"]
-BACKENDS: Final[tuple[Backend, ...]] = ("xgrammar", "guidance")
-_SECTION: Final = re.compile(r"<f>(.*?)</f>", re.DOTALL)
-# Longer bounds take xgrammar seconds to minutes; it then judges without them, and jsonschema with them.
-_COMPILED_LENGTH = 16
 _NO_CHARACTER = "\ufffd"
 
 
@@ -39,13 +34,13 @@ class Judge:
         self._xgrammar = functools.lru_cache(256)(self._compile_xgrammar)
         self._guidance = functools.lru_cache(256)(self._compile_guidance)
 
-    def fault(self, request: Request, choice: Choice, backend: Backend | None) -> str | None:
-        """Return what is wrong with a choice, None where nothing is; `backend` None: either may accept it."""
+    def fault(self, request: Request, choice: Choice) -> str | None:
+        """Return what is wrong with a choice, None where nothing is, by the library asked for, or either."""
         if not choice.tokens:
             return "no token at all"
         if request.kind == "none":
             return None
-        refusals = [self._refusal(request, choice, one) for one in ([backend] if backend else BACKENDS)]
+        refusals = [self._refusal(request, choice, one) for one in BACKENDS if request.backend in {one, None}]
         if None not in refusals:
             return "; ".join(map(str, refusals))
         # xgrammar's classes take surrogates, which are no UTF-8: what the text has for them says nothing.
@@ -87,7 +82,7 @@ class Judge:
     def _compile_xgrammar(self, kind: str, spec: str) -> Any:
         match kind:
             case "json":
-                return self._compiler.compile_json_schema(json.dumps(without_lengths(json.loads(spec))))
+                return self._compiler.compile_json_schema(spec)
             case "json_object":
                 return self._compiler.compile_json_schema('{"type": "object"}')
             case "regex":
@@ -98,12 +93,7 @@ class Judge:
             case "grammar":
                 is_lark = spec.startswith("start:")
                 return (self._compiler.compile_lark if is_lark else self._compiler.compile_grammar)(spec)
-        tag = json.loads(spec)
-        items = [
-            xgrammar.StructuralTagItem(begin=s["begin"], schema=json.dumps(s["schema"]), end=s["end"])
-            for s in tag["structures"]
-        ]
-        return self._compiler.compile_structural_tag(items, tag["triggers"])
+        raise ValueError(kind)
 
     def _compile_guidance(self, kind: str, spec: str) -> Any:
         flexible = {"whitespace_flexible": True}
@@ -113,19 +103,6 @@ class Judge:
                 text = from_schema(spec)
             case "json_object":
                 text = from_schema('{"type": "object"}')
-            case "structural_tag":
-                tag = json.loads(spec)
-                text = llguidance.StructTag.to_grammar(
-                    [
-                        llguidance.StructTag(
-                            trigger=tag["triggers"][0],
-                            begin=s["begin"],
-                            grammar=from_schema(s["schema"]),
-                            end=s["end"],
-                        )
-                        for s in tag["structures"]
-                    ]
-                )
             case _:
                 text = llguidance.grammar_from(kind, spec)
         matcher = llguidance.LLMatcher(self._tokens, text, log_level=0)
@@ -151,19 +128,6 @@ class _Guidance:
         return self._ended
 
 
-def without_lengths(schema: Any) -> Any:
-    """Return a schema without its strings' longer bounds."""
-    if isinstance(schema, list):
-        return [without_lengths(part) for part in schema]
-    if not isinstance(schema, dict):
-        return schema
-    return {
-        key: without_lengths(part)
-        for key, part in schema.items()
-        if not (key in {"minLength", "maxLength"} and isinstance(part, int) and part > _COMPILED_LENGTH)
-    }
-
-
 def wrong_text(request: Request, text: str) -> str | None:
     """Return why a whole answer's text is not what the constraint asks for."""
     match request.kind:
@@ -174,8 +138,8 @@ def wrong_text(request: Request, text: str) -> str | None:
         case "choice":
             return None if text in request.constraint else f"{text!r} is no choice"
         case "structural_tag":
-            schema = json.loads(request.constraint)["structures"][0]["schema"]
-            return next(filter(None, (_invalid(each, schema) for each in _SECTION.findall(text))), None)
+            sections = re.findall(r"<f>(.*?)</f>", text, re.DOTALL)
+            return next(filter(None, (_invalid(each, PART) for each in sections)), None)
     assert request.regex is not None
     return None if re.fullmatch(request.regex, text) else f"{text!r} does not match {request.regex!r}"
 

