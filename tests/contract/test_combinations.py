@@ -21,7 +21,7 @@ from guided_engine.processors.interface import DenseFactory
 from guided_operator.api.combinations import facts_of
 from guided_operator.policy.spec_checks import check
 from support import apart
-from support.combinations import REFUSED, WARNED, Example, examples, numbers, resource, runner
+from support.combinations import MINOR, REFUSED, WARNED, Example, examples, numbers, resource, runner
 from support.manifests import guided_model
 
 # What vLLM and torch warn of when imported is theirs.
@@ -53,12 +53,14 @@ def test_vllm_says_the_same(told: dict[str, Any], row: Row | Ran) -> None:
     played = [*examples(row)]
     for example in played:
         _compare(example, told[example.name])
-    assert played or "minor" in asked(row.where), row.where
+    assert played or "minor" in asked(row.where) or (MINOR == "0.31" and "NGram" in row.where), row.where
 
 
 def _compare(example: Example, found: dict[str, Any]) -> None:
     where = example.row.where
     said, *warnings = (re.sub(r"\s+", " ", each) for each in (found["refusal"], *found["warnings"]))
+    of_0_31 = "Model Runner V2 does not yet support speculative method 'ngram"
+    warnings = [each for each in warnings if not each.startswith(of_0_31)]
     if where in REFUSED:
         assert REFUSED[where] in said, example.name
         return
@@ -129,11 +131,11 @@ def test_a_rank_refuses_by_vllms_own_configuration() -> None:
     from guided_engine.compat.combination_check import RefusedError, check, facts_of
 
     drafts = SimpleNamespace(
-        method="ngram", rejection_sample_method="block", enable_adaptive_verification=False
+        method="eagle3", rejection_sample_method="block", enable_adaptive_verification=False
     )
     config = SimpleNamespace(speculative_config=drafts, use_v2_model_runner=False)
     found = facts_of(config, [DenseFactory])
-    assert (found.method, found.device, found.runner) == ("NGram", "CPU", "V1")
+    assert (found.method, found.device, found.runner) == ("Eagle3", "CPU", "V1")
     assert (found.block, found.dense, found.undrafted) == (True, True, False)
     [row] = that_hold(found, "operator refuses", "plugin refuses")
     assert row.where.startswith("verification Block; V1")

@@ -66,6 +66,7 @@ class TestDetached:
         outputs = running.step()
         assert outputs["r"].finish_reason.name == "ERROR"
         assert outputs["r"].stop_reason == "request_not_admitted"
+        assert getattr(outputs["r"], "error", None) is None  # which would win over our code
         assert outputs["r"].new_token_ids == []
         assert outputs["s"].new_token_ids == [9]
         assert not running.scheduler.requests.get("r")

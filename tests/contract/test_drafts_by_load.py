@@ -32,10 +32,11 @@ class Running:
     """A scheduler whose numbers are chosen, and what became of them."""
 
     def __init__(self, *, is_async: bool, ahead: int = 0, **speculative: Any) -> None:
+        # Of methods that Model Runner V1 has a schedule for.
+        by_model = {"method": "draft_model", "model": str(tinymodel.models() / "tiny-draft")}
         told = {
-            "method": "ngram" if not is_async else "ngram_gpu",
+            **(by_model if is_async else {"method": "ngram", "prompt_lookup_max": 2}),
             "num_speculative_tokens": MOST,
-            "prompt_lookup_max": 2,
             "num_speculative_tokens_per_batch_size": schedule_by_load(MOST, 4),
             **speculative,
         }

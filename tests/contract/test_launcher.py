@@ -96,16 +96,16 @@ def test_supported_version_gets_the_plugin(launch: Launch) -> None:
 
 
 def test_unsupported_version_is_left_untouched(launch: Launch) -> None:
-    launched = launch("--model", "m", "--plugins", version="0.31.0")
+    launched = launch("--model", "m", "--plugins", version="0.30.0")
     said = launched.said
     given = "--model", "m", "--plugins", "--port", str(launched.pod.ports.engine)
     assert said["argv"] == [launched.pod.model, *given]
     assert said["patches"] == []
-    assert "vLLM 0.31.0 is not supported" in launched.log
+    assert "vLLM 0.30.0 is not supported" in launched.log
     with FakeService(launched.pod.service_socket) as service:
         hello = service.wait_for(wire.Hello)
     assert hello.role == "launcher"
-    assert "0.31.0" in hello.unsupported
+    assert "0.30.0" in hello.unsupported
     assert hello.boot == said["env"][names.ENV_BOOT]
     wait_until(lambda: launched.probe("/startupz")[0] == 200)
 

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 
+from guided_engine.compat import minor
 from guided_engine.compat.runner_v2 import RunnerV2
 from support.rank import VOCAB, Rank, arrival
 
@@ -89,7 +90,8 @@ class OnDevice:
 
         self.rank = Rank()
         self.ticket = self.rank.load("(abc)*")
-        masker = StructuredOutputsWorker(8, VOCAB, torch.device("cpu"), 1, 1)
+        bonus = () if minor.here().has_fixed_mask_rows else (1,)
+        masker = StructuredOutputsWorker(8, VOCAB, torch.device("cpu"), 1, *bonus)
         self.runner: Any = SimpleNamespace(structured_outputs_worker=masker, batch_sharder=None)
         self.adapter = RunnerV2(self.runner, self.rank.guide)
         self.expected: list[np.ndarray] = []

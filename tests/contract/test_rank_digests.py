@@ -14,7 +14,7 @@ from support.rank import EOS, A, B, C, Rank, arrival
 
 
 def ranks(count: int = 2, *, every: int = 1) -> list[Rank]:
-    return [Rank(compare_every=every, number=number) for number in range(count)]
+    return [Rank(compare_every=every, rank=number) for number in range(count)]
 
 
 def said(rank: Rank) -> list[Digest]:

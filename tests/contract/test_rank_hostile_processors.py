@@ -136,7 +136,7 @@ def changes(rank: Rank) -> dict[str, Any]:
 
 @pytest.mark.parametrize("way", WAYS)
 def test_its_request_ends_alone_in_few_words(caplog: pytest.LogCaptureFixture, way: str) -> None:
-    rank = Rank([config("hostile", Hostile, way=way), PLAIN], number=4)
+    rank = Rank([config("hostile", Hostile, way=way), PLAIN], rank=4)
     chosen = {"logits_processors": "plain"}
     hostile = arrival("r", None, is_guided=False, arguments={"logits_processors": "hostile"})
     unguided = arrival("t", None, is_guided=False, arguments=chosen)

@@ -28,7 +28,7 @@ ENDS = {
 ON = {"enable_thinking": True, "thinking": True, "thinking_mode": "enabled", "reasoning_effort": "high"}
 OFF = {"enable_thinking": False, "thinking": False}
 # Each needs more than marks: a tokenizer of its own kind.
-OTHER_TOKENIZERS = {"hf", "mistral", "olmo3"}
+OTHER_TOKENIZERS = {"beam", "hf", "mistral", "olmo3", "response_template"}
 
 
 @pytest.fixture(scope="module")
@@ -78,6 +78,12 @@ def test_the_page_says_where_constraints_hold_with_each_parser(tokenizer: Any) -
     rows = [f"| {', '.join(names)} | first token | {on} | {off} |\n" for (on, off), names in together.items()]
     head, rest = PAGE.read_text().split("| --- | --- | --- | --- |\n")
     written, tail = rest.split("\n\n", 1)
-    if os.environ.get("UPDATE"):
+    if os.environ.get("UPDATE"):  # by the newest vLLM, which has them all
         PAGE.write_text(f"{head}| --- | --- | --- | --- |\n{''.join(rows)}\n{tail}")
-    assert written + "\n" == "".join(rows)
+    assert parsed("".join(rows)).items() <= parsed(written).items()
+
+
+def parsed(rows: str) -> dict[str, str]:
+    """Return what a table says of each parser."""
+    cells = [row.split(" | ", 1) for row in rows.splitlines()]
+    return {name: said for names, said in cells for name in names.removeprefix("| ").split(", ")}

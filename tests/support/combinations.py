@@ -78,6 +78,8 @@ _REFUSED = {
     "more active sequences than places": "cannot be greater than max_num_seqs",
     "fewer tokens a step than places": "must be greater than or equal to max_num_seqs",
 }
+if MINOR == "0.31":
+    _REFUSED["NGram; V2; vLLM 0.31"] = "not yet support: speculative method 'ngram"
 if MINOR >= "0.33":
     _REFUSED["pipeline stages; V1; scheduling Async"] = (
         "not supported by the V1 model runner with pipeline parallelism"
@@ -150,12 +152,17 @@ def examples(row: Row | Ran) -> Iterator[Example]:
     when["minor"] = (MINOR,)
     free = {**when, "device": [each for each in when.get("device", _DEVICES) if each in _DEVICES]}
     for number in range(max(map(len, free.values()))):
-        yield Example(row, Facts(**{name: values[number % len(values)] for name, values in free.items()}))
+        facts = Facts(**{name: values[number % len(values)] for name, values in free.items()})
+        # Other rows are of Model Runner V1, which it alone has.
+        is_without_ngram = MINOR == "0.31" and (facts.runner == "V2" or facts.adaptive or facts.dbo)
+        if facts.method != "NGram" or not is_without_ngram or "vLLM 0.31" in row.where:
+            yield Example(row, facts)
 
 
 def runner(facts: Facts) -> Literal["V1", "V2"]:
     """Return the model runner that vLLM takes by itself, on a CPU with a Triton."""
-    return "V1" if facts.dbo and facts.device == "CUDA" else "V2"
+    overlaps = facts.dbo and facts.device == "CUDA"
+    return "V1" if overlaps or (MINOR == "0.31" and facts.method == "NGram") else "V2"
 
 
 def numbers(facts: Facts, largest: int) -> list[int] | None:

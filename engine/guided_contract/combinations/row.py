@@ -101,6 +101,7 @@ _FALSE: Final[Mapping[str, str]] = {
 _VALUES: Final[Mapping[str, tuple[str, tuple[Any, ...]]]] = {
     **{words: (fact, (True,)) for words, fact in _TRUE.items()},
     **{words: (fact, (False,)) for words, fact in _FALSE.items()},
+    **{f"vLLM {minor}": ("minor", (minor,)) for minor in _MINORS},
     # An engine whose vLLM is not known counts as an older one.
     **{f"vLLM before {minor}": ("minor", ("", *_MINORS[:at])) for at, minor in enumerate(_MINORS)},
     **{f"vLLM {minor} or later": ("minor", _MINORS[at:]) for at, minor in enumerate(_MINORS)},

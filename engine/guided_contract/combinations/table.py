@@ -15,6 +15,7 @@ ROWS: Final = (
     Row("NGram; on a CPU; scheduling Auto; V1; vLLM 0.33 or later", "falls back to sync", "speculative.method", "on a CPU vLLM schedules NGram synchronously: for async scheduling use another method", "Async scheduling is disabled because the V1 model runner does not support it with ngram-based speculative decoding."),
     Row("NGram; on a CPU; scheduling Async", "operator refuses", "speculative.asyncScheduling", "on a CPU vLLM schedules NGram only synchronously: use Auto or Off, or another method"),
     Row("a drafting model; on a CPU; scheduling Auto", "falls back to sync", "speculative.asyncScheduling", "on a CPU nothing overlaps, so scheduling is synchronous: for async scheduling set asyncScheduling to On"),
+    Row("NGram; V2; vLLM 0.31", "operator refuses", "speculative.method", "Model Runner V2 of vLLM 0.31 has no NGram: use Model Runner V1, vLLM 0.32 or later, or another method"),
     Row("DSpark; V1", "operator refuses", "speculative.method", "Model Runner V1 has no DSpark: use Model Runner V2, or another method"),
     Row("probabilistic drafts; NGram", "operator refuses", "speculative.draftSampling", "NGram has no draft model that could sample: remove it"),
     Row("verification Block; V1; NGram or DraftModel or Eagle3 or MTP or DFlash", "operator refuses", "speculative.verification", "Model Runner V1 does not verify in blocks: use Fixed, or Model Runner V2"),

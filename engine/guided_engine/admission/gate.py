@@ -23,6 +23,7 @@ UNGUIDED_ROUTES: Final = frozenset(
     {
         "/invocations",
         "/cohere/v2/chat",
+        "/v1/decisions",
         "/v1/systemone",
         "/generative_scoring",
         "/v1/audio/transcriptions",

@@ -94,3 +94,8 @@ def here() -> Minor:
         Its minor is not known; nothing of vLLM is to be changed.
     """
     return MINORS[minor_of(installed_vllm() or "")]
+
+
+def mask_rows(num_speculative_tokens: int) -> int:
+    """Return how many rows of a bitmask each sequence has, used or not; 0: as many as it uses."""
+    return 1 + num_speculative_tokens if here().has_fixed_mask_rows else 0

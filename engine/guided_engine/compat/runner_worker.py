@@ -133,8 +133,8 @@ def _join(worker: Any, config: PodConfig) -> GuidedRunner | None:
 def _guide(worker: Any, config: PodConfig, loaded_grammars: LoadedGrammars, backends: Backends) -> RankGuide:
     vllm_config = worker.vllm_config
     vocab_size = vllm_config.model_config.get_vocab_size()
-    rows_each = 1 + vllm_config.num_speculative_tokens
-    rows = vllm_config.scheduler_config.max_num_seqs * rows_each
+    drafts = vllm_config.num_speculative_tokens
+    rows = vllm_config.scheduler_config.max_num_seqs * (1 + drafts)
     is_async = vllm_config.scheduler_config.async_scheduling
     rank = number(worker, config, samples=True)
     context = Context(vocab_size=vocab_size)
@@ -147,7 +147,7 @@ def _guide(worker: Any, config: PodConfig, loaded_grammars: LoadedGrammars, back
             is_async,
             reasoner_factory(vllm_config),
             config.guided_decoding.compare_every if config.tensor_parallel > 1 else None,
-            rows_each if minor.here().has_fixed_mask_rows else 0,
+            minor.mask_rows(drafts),
         ),
         loaded_grammars,
         Registry(config.logits_processors, context),

@@ -30,12 +30,14 @@ def facts_of(spec: "GuidedModelSpec") -> Facts:
     """Return what a spec says of its engines; the model, and what is installed, say the rest."""
     asked, spread, switches = spec.speculative, spec.parallelism, _switches(spec.engine)
     dbo = switches["enable-dbo"] or _microbatches(spec.engine)
+    minor = minor_of(spec.engine.vllm_version or "")
+    is_on_v1 = dbo or (minor == "0.31" and asked is not None and asked.method == "NGram")
     sequences = _number(spec.engine, _SEQUENCES)
     return Facts(
-        minor=minor_of(spec.engine.vllm_version or ""),
+        minor=minor,
         method=asked.method if asked else "",
         device=_device(spec.engine),
-        runner=_runner(spec.engine, dbo=dbo),
+        runner=_runner(spec.engine, is_on_v1=is_on_v1),
         scheduling=_SCHEDULING[asked.async_scheduling] if asked else "",
         staged=spread.pipeline > 1,
         replicated=spread.data > 1,
@@ -82,14 +84,17 @@ def _device(engine: "Engine") -> Any:
     return "CUDA" if is_nvidia else "Other"
 
 
-def _runner(engine: "Engine", *, dbo: bool) -> Any:
-    """Return the model runner that is asked for, else that vLLM takes, where that is certain."""
+def _runner(engine: "Engine", *, is_on_v1: bool) -> Any:
+    """Return the model runner that is asked for, else that vLLM takes, where that is certain.
+
+    `is_on_v1`: V2 lacks something that is asked for.
+    """
     asked = next((variable.value for variable in engine.env if variable.name == RUNNER), None)
     if asked in {"0", "1"}:
         return "V2" if asked == "1" else "V1"
     if asked is not None or _device(engine) == "CPU":
         return ""  # whether a CPU's build has a Triton decides
-    if dbo:
+    if is_on_v1:
         return "V1"
     return "V2" if _device(engine) == "CUDA" else ""
 

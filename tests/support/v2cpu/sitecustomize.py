@@ -110,7 +110,7 @@ def _verify(sampler: Any) -> None:
 
 
 def _name_distribution() -> None:
-    """Have vLLM 0.31 find its CPU build, which it asks Triton's backends of by the other distribution's name."""
+    """Have vLLM 0.31 find its CPU build, for which it looks under the other distribution's name."""
     version = importlib.metadata.version
 
     def named(name: str) -> str:

@@ -1,0 +1,57 @@
+"""What differs between vLLM's minors (compat/minor.py), each by the installed vLLM's own function."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from guided_engine.compat import core_drafts, minor
+from guided_engine.compat.runner import grammar_output
+from support.rank import VOCAB, Rank, arrival
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+DRAFTS = 2
+
+
+@pytest.mark.parametrize(
+    "drafts", [{"a": [97, 97]}, {"b": [98, 98]}, {"a": [97, 97], "b": [98, 98]}, {"a": [97], "b": [98, 98]}]
+)
+def test_each_row_of_a_mask_reaches_its_own_requests_logits(drafts: dict[str, list[int]]) -> None:
+    """Of two requests one writes a's alone, the other b's; with drafts each has several rows of logits."""
+    from vllm.v1.structured_output.utils import apply_grammar_bitmask
+
+    rank = Rank(mask_rows=minor.mask_rows(DRAFTS))
+    letters = {"a": 97, "b": 98}
+    rank.step([arrival(name, rank.load(f"{name}{{9}}"), prompt_tokens=[1]) for name in letters])
+    rank.sampled(**{name: [token] for name, token in letters.items()})
+    counts = {name: 1 + len(drafts.get(name, ())) for name in letters}
+    masks = rank.step(computed=dict.fromkeys(letters, 1), scheduled=counts, drafts=drafts)
+    logits = torch.zeros(sum(counts.values()), VOCAB)
+    apply_grammar_bitmask(
+        SimpleNamespace(scheduled_spec_decode_tokens=drafts),
+        grammar_output(masks),
+        SimpleNamespace(req_ids=["b", "a"], num_reqs=2),
+        logits,
+    )
+    allowed = [(row == 0).nonzero().flatten().tolist() for row in logits]
+    assert allowed == [[letters[name]] for name in ("b", "a") for _ in range(counts[name])]
+
+
+def test_a_warm_up_adds_requests_that_have_no_processors() -> None:
+    from guided_engine.compat import edits_v2
+
+    edits: Any = object.__new__(edits_v2.EditsV2)
+    edits._guide, edits._states = Rank().guide, SimpleNamespace(index_to_req_id={})
+    assert edits.add_request(0, None) is False
+
+
+def test_a_step_whose_drafts_nobody_can_use_proposes_none() -> None:
+    from vllm.v1.core.sched.output import SchedulerOutput
+
+    output = SchedulerOutput.make_empty()
+    output.num_spec_tokens_to_schedule = 3
+    assert core_drafts.drafts_of(output) == 3
+    if minor.here().skips_drafts:
+        output.skip_drafts = True
+        assert core_drafts.drafts_of(output) == 0
