@@ -23,7 +23,9 @@ ENDS = {
     "hunyuan_a13b": "\n</think>\n<answer>\n",
     "inkling": "<|end_message|><|message_model|><|content_text|>",
     "minimax_m2_append_think": "</think>",
+    "muse": "<|eom|>",
     "muse_glimmer": "<|eom|>",
+    "musespark1x": "<|eom|>",
 }
 ON = {"enable_thinking": True, "thinking": True, "thinking_mode": "enabled", "reasoning_effort": "high"}
 OFF = {"enable_thinking": False, "thinking": False}
