@@ -100,7 +100,7 @@ seams:  ## what another vLLM changed of what the plugin relies on, by its wheel'
 	@python3 -m devtools.seams $(VLLM) $(if $(SIGN),--sign)
 
 .PHONY: test-gpu
-test-gpu: $(SETUP)  ## what only a GPU shows: pinned copies, streams, CUDA graphs (skips where there is none)
+test-gpu: $(SETUP)  ## what only a GPU shows: streams, CUDA graphs (skips where there is none)
 	$(PYTEST) -rs tests/gpu
 
 .PHONY: test-oldest
@@ -144,7 +144,7 @@ fuzz-schemas: $(SETUP)  ## drawn JSON schemas of all keywords through our path a
 	@PYTHONPATH=$(CURDIR)/tools:$(CURDIR)/tests SECONDS_EACH=$(SECONDS) $(PY) -m support.compositions
 
 .PHONY: chaos-grammar
-chaos-grammar: $(SETUP)  ## faults of every kind against a real pod's grammar service under load (FAULTS=1000 KILLS=50 SEED=0)
+chaos-grammar: $(SETUP)  ## kills of a real pod's grammar workers and service under load (FAULTS=1000 KILLS=50 SEED=0)
 	@CHAOS=full $(PYTEST) -s tests/e2e/test_chaos.py
 
 .PHONY: picture

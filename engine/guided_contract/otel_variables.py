@@ -1,6 +1,7 @@
 """The environment in which OpenTelemetry's SDK, vLLM's and the sidecar's alike, sends what a pod tells.
 
-See docs/decisions/0016-what-telemetry-says-once.md.
+`telemetry.endpoint` wins over a variable that a cluster injects: that would redirect a model whose owner
+named a collector.
 """
 
 import socket

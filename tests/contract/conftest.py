@@ -46,13 +46,21 @@ def patched_tools(monkeypatch: pytest.MonkeyPatch) -> None:
     """Apply our changes of vLLM's tools and parsers for one test; other tests see upstream's."""
     from vllm.parser import abstract_parser
     from vllm.parser.engine import parser_engine
-    from vllm.tool_parsers import structural_tag_registry, utils
+    from vllm.tool_parsers import abstract_tool_parser, structural_tag_registry, utils
 
-    from guided_engine.compat import tools
+    from guided_engine.compat import minor, tools
 
     for module, name in (
         (structural_tag_registry, "resolve_tool_strictness"),
-        (utils, "_params_or_empty_object"),
+        *(
+            [(utils, "_params_or_empty_object")]
+            if minor.here().has_default_arguments
+            else [
+                (utils, "_get_tool_schema_from_name_and_params"),
+                (utils, "get_json_schema_from_tools"),
+                (abstract_tool_parser, "get_json_schema_from_tools"),
+            ]
+        ),
         (abstract_parser.DelegatingParser, "_apply_structural_tag"),
         (parser_engine, "find_tool_properties"),
     ):

@@ -1,6 +1,6 @@
 """Drawn traffic on a pod whose grammar workers, or grammar service, are killed all the while.
 
-`make chaos-grammar` alone, for minutes. What one kill costs: tests/contract/test_grammar_service.py.
+`make chaos-grammar` alone, for minutes. What one kill costs: tests/contract/test_grammar_workers.py.
 
 FAULTS=1000    kills of grammar workers
 KILLS=50       kills of the grammar service

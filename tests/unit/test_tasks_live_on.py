@@ -1,4 +1,4 @@
-"""A thread that must live goes on after what it raises; of tasks, test_contract_tasks.py says the same."""
+"""A thread that must live goes on after what it raises; of tasks, test_contract.py says the same."""
 
 import itertools
 from pathlib import Path

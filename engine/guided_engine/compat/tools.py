@@ -35,10 +35,7 @@ def _apply(_config: PodConfig) -> None:
     if minor.here().has_default_arguments:
         utils._params_or_empty_object = _arguments  # noqa: SLF001 - of parsers without structural tags
     else:
-        of_each = utils._get_tool_schema_from_name_and_params  # noqa: SLF001 - as above
-        utils._get_tool_schema_from_name_and_params = lambda name, params: of_each(name, _arguments(params))  # noqa: SLF001 - as above
-        of_one = abstract_tool_parser.get_json_schema_from_tools
-        abstract_tool_parser.get_json_schema_from_tools = _holding(of_one)
+        _hold_by_name(utils, abstract_tool_parser)
     parser_engine.find_tool_properties = _finding(parser_engine.find_tool_properties)
     apply = DelegatingParser._apply_structural_tag  # noqa: SLF001 - it has no other name
     DelegatingParser._apply_structural_tag = _applying(apply)  # noqa: SLF001 - as above
@@ -74,14 +71,16 @@ def _applying(apply: Callable[..., Any]) -> Callable[..., Any]:
     return applying
 
 
-def _holding(get_schema: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(get_schema)
+def _hold_by_name(utils: Any, parsers: Any) -> None:
+    """Have vLLM before 0.32 hold a forced call's arguments to an object, one tool's and any tool's."""
+    of_each, of_one = utils._get_tool_schema_from_name_and_params, utils.get_json_schema_from_tools  # noqa: SLF001 - it has no other name
+
     def holding(tool_choice: Any, tools: Any) -> Any:
-        """Return the schema of the one tool that is named as that of an object, before vLLM 0.32."""
-        schema = get_schema(tool_choice, tools)
+        schema = of_one(tool_choice, tools)
         return schema if isinstance(tool_choice, str | None) else _arguments(schema)
 
-    return holding
+    utils._get_tool_schema_from_name_and_params = lambda name, params: of_each(name, _arguments(params))  # noqa: SLF001 - as above
+    utils.get_json_schema_from_tools = parsers.get_json_schema_from_tools = holding
 
 
 def _resolving(resolve: Callable[..., Any]) -> Callable[..., Any]:
