@@ -141,7 +141,7 @@ def choose_upstream_backend(llm: Any, backend: Backend) -> None:
     """Make upstream's engine, which knows one backend, start over with another (it runs in this process)."""
     llm.llm_engine.vllm_config.structured_outputs_config.backend = backend
     manager = llm.llm_engine.engine_core.engine_core.structured_output_manager
-    manager.backend = None
+    manager.backend = manager.backend_name = None  # the latter since 0.33, which refuses a second one
     manager._grammar_bitmask = None
 
 
