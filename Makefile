@@ -99,6 +99,14 @@ promises:  ## what users can rely on, and the test of each (WORD=rollback)
 seams:  ## what another vLLM changed of what the plugin relies on, by its wheel's Python alone (VLLM=0.34.0; SIGN=1 once it is read)
 	@python3 -m devtools.seams $(VLLM) $(if $(SIGN),--sign)
 
+# Where a vLLM could mean something else by the same names; all of tests/contract runs by .venv-VLLM/bin/pytest.
+MINORS := $(addprefix tests/contract/test_,$(addsuffix .py,seams minors core_detached drafts_by_load rank_copies \
+  rank_reasoning request_reading forced_tools operator_arguments tokenizer_fingerprint))
+
+.PHONY: test-minor
+test-minor: $(SETUP)  ## another vLLM: what the plugin relies on, and cells of the engine matrix (VLLM=0.33.0)
+	$(PYTEST) -q $(SLOWEST) $(MINORS) tests/engine/test_matrix.py
+
 .PHONY: test-gpu
 test-gpu: $(SETUP)  ## what only a GPU shows: streams, CUDA graphs (skips where there is none)
 	$(PYTEST) -rs tests/gpu
