@@ -100,7 +100,7 @@ seams:  ## what another vLLM changed of what the plugin relies on, by its wheel'
 	@python3 -m devtools.seams $(VLLM) $(if $(SIGN),--sign)
 
 # Where a vLLM could mean something else by the same names; all of tests/contract runs by .venv-VLLM/bin/pytest.
-MINORS := $(addprefix tests/contract/test_,$(addsuffix .py,seams minors core_detached drafts_by_load rank_copies \
+MINORS := $(addprefix tests/contract/test_,$(addsuffix .py,seams minors combinations core_detached drafts_by_load rank_copies \
   rank_reasoning request_reading forced_tools operator_arguments tokenizer_fingerprint))
 
 .PHONY: test-minor

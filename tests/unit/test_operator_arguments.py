@@ -21,6 +21,7 @@ ARGUMENTS = {
     "--tensor-par=4": "--tensor-par is set by the operator: set parallelism.tensor",
     "--speculative-config.method=x": "--speculative-config.method is set by the operator: set speculative",
     "--no-enable-lora": "--no-enable-lora is set by the operator: set lora",
+    "--disable-lora": "--disable-lora is set by the operator: set lora",
     "--worker-ext=x.Y": "--worker-ext is not allowed: it loads code by name or path, and",
     "--compilation-config.cache_dir=/x": "--compilation-config.cache_dir is not allowed: it loads code",
     "--reasoning-parser-p=/x": "--reasoning-parser-p is not allowed: it loads code",

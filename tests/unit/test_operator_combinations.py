@@ -94,6 +94,7 @@ def test_rows_to_shard_have_bounds(word: str, *, is_refused: bool) -> None:
         ({"engine__accelerator": {"resource": "amd.com/gpu"}}, "runner", ""),
         # The last word says whether a batch is overlapped.
         ({"engine__args": ["--enable-dbo", "--no-enable-dbo"]}, "dbo", False),
+        ({"engine__args": ["--enable-dbo", "--disable-dbo"]}, "dbo", False),  # since vLLM 0.33
         ({"engine__args": ["--ubatch_size", "2"]}, "dbo", True),
         ({"engine__args": ["--ubatch-size", "2", "--ubatch-size=0"]}, "dbo", False),
         ({"engine__args": ["--ubatch-size=0", "--enable-dbo"]}, "dbo", True),
@@ -169,7 +170,9 @@ def test_what_only_one_of_two_model_runners_does_is_told_of_it() -> None:
     ],
 )
 def test_what_pods_say_of_their_model_runner_counts(fields: dict[str, Any], scheduling: Any) -> None:
-    page = PodStatus(ready=True, versions={"modelRunner": "V1"}, scheduling=scheduling)
+    versions = {"modelRunner": "V1", "vllm": "0.33.0+cu130"}
+    page = PodStatus(ready=True, versions=versions, scheduling=scheduling)
     told = telling(page, raw=model(**fields))
     assert told.facts is not None
+    assert (told.facts.runner, told.facts.minor) == ("V1", "0.33")
     assert any("falls back" in each for each in remarks(told.facts))

@@ -32,7 +32,7 @@ models, state space layers, context parallelism and PIECEWISE CUDA graphs.
 ## What is refused, or falls back
 The operator refuses a combination with `Compatible=False`, the plugin and vLLM at start (`RefusedAtStart`). A
 combination that falls back runs with less than the spec asks for; `guidedmodel validate` and `Compatible` say
-why. A test compares each entry with the configuration of vLLM {version}, on a CPU and as on an NVIDIA GPU.
+why. A test compares each entry with the configuration of vLLM {versions}, on a CPU and as on an NVIDIA GPU.
 """
 _HEADINGS: Final = {
     "operator refuses": "The operator refuses",
@@ -106,7 +106,7 @@ def combinations_text() -> str:
     """Return the page."""
     ran = (f"- {_what(one)}: `{one.test.removeprefix(f'{_MATRIX} ')}`\n" for one in RAN)
     refused = "".join(_section(happens) for happens in _HEADINGS)
-    return "".join([_HEAD, *ran, _REFUSED.format(version=SUPPORTED_VLLM[-1]), refused])
+    return "".join([_HEAD, *ran, _REFUSED.format(versions=" and ".join(SUPPORTED_VLLM)), refused])
 
 
 def _what(one: Ran) -> str:

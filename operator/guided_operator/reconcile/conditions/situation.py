@@ -96,7 +96,7 @@ class Situation:
         facts = facts_of(self.plan.model.spec)
         told = [page.versions for _, page in self.pages]
         runners = {each.get("modelRunner") for each in told} & {"V1", "V2"}
-        minors = {minor_of(each.get("vllm", "")) for each in told}
+        minors = {minor_of(each.get("vllm", "")) for each in told} - {""}
         return msgspec.structs.replace(
             facts,
             runner=runners.pop() if len(runners) == 1 else facts.runner,
