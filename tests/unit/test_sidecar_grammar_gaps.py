@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from guided_contract.backends import BACKENDS
-from guided_contract.errors import GuidedError
+from guided_contract.errors import ErrorCode, GuidedError
 from guided_grammar.registry import library
 from guided_sidecar.grammar import trust
-from guided_sidecar.grammar.compile import reading, routing
+from guided_sidecar.grammar.compile import heard, reading, refusals, routing
 from guided_sidecar.grammar.schema import limits
 from guided_sidecar.grammar.worker_messages import Job
 
@@ -77,6 +77,24 @@ IGNORED = {"type": "object", "properties": {"a": {"type": "integer", "multipleOf
 ROUNDED = {"type": "number", "exclusiveMinimum": 0, "maximum": 0.5}
 TURNED = ["guidance", "xgrammar"]
 BOTH = {"anyOf": [{"not": {"multipleOf": 2}}, ROUNDED]}
+BRANCHES = [{"type": "object", "properties": {name: True}, "required": [name]} for name in "abc"]
+
+
+@pytest.mark.parametrize(
+    ("schema", "path"),
+    [
+        ({"properties": {name: {} for name in "abc"}}, "$.properties"),
+        ({"items": {"anyOf": BRANCHES}}, "$.items.anyOf"),
+        ({"items": {"oneOf": BRANCHES}}, "$.items.oneOf"),
+    ],
+)
+def test_too_many_alternatives_are_told_by_their_keyword(schema: Any, path: str) -> None:
+    grammar = reading.read("json", schema)
+    told = refusals.proven(grammar, ErrorCode.GRAMMAR_UNSUPPORTED, heard.MANY, None)
+    assert told.path == path
+    assert told.message == f"{path}: {heard.MANY}"
+
+
 OTHERS = {"llguidance": "1.7.99", "xgrammar": "0.2.99"}
 EMAIL, IPV4 = ({"type": "string", "format": name} for name in ("email", "ipv4"))
 
