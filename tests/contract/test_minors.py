@@ -38,6 +38,13 @@ def test_each_row_of_a_mask_reaches_its_own_requests_logits(drafts: dict[str, li
     assert allowed == [[letters[name]] for name in ("b", "a") for _ in range(counts[name])]
 
 
+@pytest.mark.parametrize("version", ["0.34.0", "0.33.0rc1"])
+def test_a_minor_that_is_not_known_fails_by_name(monkeypatch: pytest.MonkeyPatch, version: str) -> None:
+    monkeypatch.setattr(minor, "installed_vllm", lambda: version)
+    with pytest.raises(KeyError, match=f"vLLM {version} is not known"):
+        minor.here.__wrapped__()
+
+
 def test_a_warm_up_adds_requests_that_have_no_processors() -> None:
     from guided_engine.compat import edits_v2
 

@@ -1,4 +1,4 @@
-"""What differs between the vLLM minors that are served, as facts: what none of them has is not guessed.
+"""What differs between the vLLM minors that are known, as facts; of another one nothing is guessed.
 
 docs/new-vllm.md has the steps for another minor; `make seams` prints what changed in it.
 """
@@ -93,7 +93,10 @@ def here() -> Minor:
     KeyError
         Its minor is not known; nothing of vLLM is to be changed.
     """
-    return MINORS[minor_of(installed_vllm() or "")]
+    version = installed_vllm() or ""
+    if minor_of(version) not in MINORS:
+        raise KeyError(f"vLLM {version} is not known; known are the releases of {', '.join(MINORS)}")
+    return MINORS[minor_of(version)]
 
 
 def mask_rows(num_speculative_tokens: int) -> int:
