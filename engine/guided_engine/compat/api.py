@@ -3,7 +3,7 @@
 import copy
 import functools
 import weakref
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -18,8 +18,6 @@ from guided_engine.compat.api_ends import ADMITTED, end, error_of
 from guided_engine.ledger import LedgerEntry
 
 AddRequest = Callable[..., Awaitable[Any]]
-# On a parser: whether its prompt had ended the reasoning.
-_ENDED: Final = "_guided_reasoning_ended"
 
 
 def _apply_admission(_config: PodConfig) -> None:
@@ -34,7 +32,6 @@ def _apply_admission(_config: PodConfig) -> None:
     chat, parser = ChatCompletionRequest, DelegatingParser
     if minor.here().resolves_reasoning:
         chat.resolve_reasoning_ended = _hiding(chat.resolve_reasoning_ended)
-    parser.set_prompt_token_ids = _remembering(parser.set_prompt_token_ids)
     parser.extract_reasoning = _reading(parser.extract_reasoning)
 
 
@@ -66,6 +63,7 @@ def _admitting(add_request: AddRequest) -> AddRequest:
             raise GuidedRequestError(error) from error
         gate.client.end = functools.partial(end, self)
         kwargs |= admitted.reasoning(kwargs)
+        admitted.exchange.prompt = list(prompt.get("prompt_token_ids", ())) if isinstance(prompt, dict) else []
 
         async def add() -> Any:
             return await add_request(self, request_id, prompt, _told(params, admitted), *args, **kwargs)
@@ -174,22 +172,14 @@ def _hiding(resolve: Callable[..., bool | None]) -> Callable[..., bool | None]:
     return hiding
 
 
-def _remembering(set_prompt: Callable[..., None]) -> Callable[..., None]:
-    @functools.wraps(set_prompt)
-    def remembering(self: Any, prompt_token_ids: Sequence[int]) -> None:
-        set_prompt(self, prompt_token_ids)
-        exchange = current.get()
-        if exchange is not None and exchange.kind is not None and self.reasoning_parser is not None:
-            setattr(self, _ENDED, self.is_reasoning_end(list(prompt_token_ids)))
-
-    return remembering
-
-
 def _reading(extract: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(extract)
     def reading(self: Any, model_output: str, request: Any) -> Any:
         """Read an answer whose prompt had ended the reasoning as vLLM does in a stream: all is content."""
-        return (None, model_output) if getattr(self, _ENDED, False) else extract(self, model_output, request)
+        exchange = current.get()
+        if exchange is not None and exchange.kind is not None and self.is_reasoning_end(exchange.prompt):
+            return None, model_output
+        return extract(self, model_output, request)
 
     return reading
 
