@@ -18,19 +18,19 @@ class Entry(NamedTuple):
     distribution
         Whose version says which masks it makes.
     measured
-        The version whose enforcement of JSON Schema is known; empty: nobody has looked, and any will do.
+        The versions whose enforcement of JSON Schema is known; empty: nobody has looked, and any will do.
     """
 
     name: str
     module: str
     distribution: str
-    measured: str = ""
+    measured: tuple[str, ...] = ()
 
 
 # By what guidedDecoding.backend calls them; Auto is none of them.
 BACKENDS: Final[dict[str, Entry]] = {
-    "XGrammar": Entry("xgrammar", "guided_grammar.xgrammar.library", "xgrammar", "0.2.8"),
-    "Guidance": Entry("guidance", "guided_grammar.llguidance.library", "llguidance", "1.7.6"),
+    "XGrammar": Entry("xgrammar", "guided_grammar.xgrammar.library", "xgrammar", ("0.2.7", "0.2.8")),
+    "Guidance": Entry("guidance", "guided_grammar.llguidance.library", "llguidance", ("1.7.6",)),
 }
 NAMES: Final[dict[str, str]] = {choice: entry.name for choice, entry in BACKENDS.items()}
 DISTRIBUTIONS: Final = tuple(entry.distribution for entry in BACKENDS.values())

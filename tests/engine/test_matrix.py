@@ -29,7 +29,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
 ]
 
-CELLS = matrix.FULL if matrix.is_full() else matrix.FEW
+CELLS = matrix.here(matrix.FULL if matrix.is_full() else matrix.FEW)
 ON_V2 = [cell for cell in CELLS if cell.runner == "V2"]
 SPECULATING = [cell for cell in CELLS if cell.speculates]
 # Behind stages vLLM's scheduler has not the drafts whose masks it makes, and a batch is one of several in

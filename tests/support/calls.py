@@ -11,11 +11,15 @@ from typing import Any
 
 import numpy as np
 
+from guided_contract.compatibility import minor_of
 from guided_engine.ranks.loaded_grammars import LoadedGrammars
+from guided_engine.versions import installed_vllm
 from guided_grammar.masks import words as mask_words
 from guided_grammar.matching import Matcher
 from support import tokenizers
 
+# Tags and parsers that the installed vLLM has not.
+MISSING = {"longcat", "mimo", "plamo3", "qwen3_json"} if minor_of(installed_vllm() or "") == "0.31" else set()
 # Tags whose calls hold elements, or JSON, by the parsers that read them; those of all others have a form of
 # their own.
 IN_ELEMENTS = {
@@ -37,6 +41,11 @@ BY_GUIDANCE = {
     "longcat": ("longcat",),
     "plamo3": ("plamo3",),
     "qwen_3": (),
+}
+BY_GUIDANCE = {
+    tag: tuple(parser for parser in parsers if parser not in MISSING)
+    for tag, parsers in BY_GUIDANCE.items()
+    if tag not in MISSING
 }
 BY_XGRAMMAR = {
     "deepseek_v3_2": ("deepseek_v32",),

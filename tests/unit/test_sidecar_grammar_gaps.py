@@ -153,7 +153,7 @@ def test_a_keyword_is_enforced_or_refused_with_its_path(spec: Any, fields: dict[
 
 
 def test_only_other_versions_than_the_measured_ones_are_doubted() -> None:
-    measured = {one.distribution: one.measured for one in BACKENDS.values()}
+    measured = {one.distribution: one.measured[-1] for one in BACKENDS.values()}
     assert trust.unmeasured(measured) == trust.unmeasured({}) == {}
     assert trust.unmeasured({**measured, "llguidance": "1.7.99"}) == {"guidance": "1.7.99"}
     assert trust.unmeasured({"llguidance": "1.7.6"}) == {"xgrammar": trust.UNKNOWN}

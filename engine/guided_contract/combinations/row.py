@@ -7,7 +7,7 @@ from typing import Any, Final, Literal, get_args
 
 import msgspec
 
-from guided_contract.compatibility import KNOWN_VLLM, minor_of
+from guided_contract.compatibility import SUPPORTED_VLLM, minor_of
 
 Method = Literal["", "NGram", "DraftModel", "Eagle3", "MTP", "DSpark", "DFlash"]
 Refusal = Literal["operator refuses", "plugin refuses"]
@@ -26,7 +26,7 @@ METHODS: Final[Mapping[str, str]] = {
     "DFlash": "dflash",
 }
 NGRAM_ON_CPU: Final = "ngram"  # the same way, as vLLM has it on a CPU: in sync alone
-_MINORS: Final = tuple(map(minor_of, KNOWN_VLLM))
+_MINORS: Final = tuple(map(minor_of, SUPPORTED_VLLM))
 _GPUS: Final = ("CUDA", "Other")
 _DRAFTS: Final = ("DraftModel", "Eagle3", "MTP", "DSpark", "DFlash")
 

@@ -17,6 +17,7 @@ _CLASS: Final = 1
 _HEAD: Final = 3
 _LOW, _HIGH = _SURROGATES = (0xD800, 0xDFFF)
 _CONTROLS: Final = (0, 0x1F)
+_LAST: Final = 0x10FFFF
 _OF_LENGTHS: Final = [34, 34, 92, 92, 13, 13, 10, 10]
 
 
@@ -42,16 +43,19 @@ def of_text(written: str, *, is_json: bool) -> str:
 
 def _class(expression: Sequence[int], *, is_json: bool) -> list[int]:
     is_negated, ranges = expression[2], list(expression[_HEAD:])
+    controls = _CONTROLS if is_json and ranges == _OF_LENGTHS else ()
     if is_negated:
-        controls = _CONTROLS if is_json and ranges == _OF_LENGTHS else ()
-        ranges = [*controls, *ranges, *_SURROGATES]
+        ranges = _gaps([*controls, *ranges, *_SURROGATES])
     else:
-        pairs = zip(ranges[::2], ranges[1::2], strict=True)
-        parts = ((first, min(last, _LOW - 1), max(first, _HIGH + 1), last) for first, last in pairs)
-        ranges = [end for low, below, above, high in parts for end in _kept((low, below), (above, high))]
-    return [_CLASS, 1 + len(ranges), is_negated, *ranges]
+        ranges = _gaps([*_gaps(ranges), *_SURROGATES])
+    return [_CLASS, 1 + len(ranges), 0, *ranges]
 
 
-def _kept(*parts: tuple[int, int]) -> list[int]:
-    """Return the ends of those ranges that hold something."""
-    return [end for first, last in parts if first <= last for end in (first, last)]
+def _gaps(ranges: Sequence[int]) -> list[int]:
+    """Return the ranges of all characters that are in none of these."""
+    gaps, free = [], 0
+    for first, last in sorted(zip(ranges[::2], ranges[1::2], strict=True)):
+        if free < first:
+            gaps += [free, first - 1]
+        free = max(free, last + 1)
+    return [*gaps, free, _LAST] if free <= _LAST else gaps

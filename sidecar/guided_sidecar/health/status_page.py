@@ -33,7 +33,7 @@ def page(reading: Reading, verdict: Verdict) -> PodStatus:
         message=verdict.message,
         versions=dict(sorted(versions.items())),
         unmeasured=[
-            LibraryStatus(name=one.distribution, version=version, measured=one.measured)
+            LibraryStatus(name=one.distribution, version=version, measured=" or ".join(one.measured))
             for backend, version in trust.unmeasured(workers.versions).items()
             for one in [trust.MEASURED[backend]]
         ],
