@@ -1,11 +1,15 @@
 """What differs between vLLM's minors (compat/minor.py), each by the installed vLLM's own function."""
 
+import ast
+import subprocess
+import sys
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
+from guided_engine import ledger
 from guided_engine.compat import core_drafts, minor
 from guided_engine.compat.runner import grammar_output
 from support.rank import VOCAB, Rank, arrival
@@ -62,3 +66,16 @@ def test_a_step_whose_drafts_nobody_can_use_proposes_none() -> None:
     if minor.here().skips_drafts:
         output.skip_drafts = True
         assert core_drafts.drafts_of(output) == 0
+
+
+def test_every_change_to_this_vllm_is_made() -> None:
+    program = (
+        "from guided_engine import ledger; from support.engine import pod_config; from pathlib import Path\n"
+        "made = ledger.apply_all(ledger.all_entries(), pod_config(Path('/')))\n"
+        "print([(one.name, one.state) for one in made])"
+    )
+    told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    found = ast.literal_eval(told.splitlines()[-1])
+    left_out = [name for name, state in found if state != "Applied"]
+    assert len(found) == len(ledger.all_entries())
+    assert left_out == ([] if minor.here().has_scheduled_passes else ["draft-model-passes"])

@@ -17,6 +17,7 @@ import pytest
 from devtools import tinymodel
 
 from guided_contract.wire import Backend
+from guided_engine.compat import minor
 from support import matrix, matrix_answers, matrix_drafts, matrix_requests
 from support.matrix import BACKENDS, Cell
 from support.matrix_answers import Engines
@@ -29,6 +30,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
 ]
 
+IS_NEW = minor.here().has_scheduled_passes
 CELLS = matrix.here(matrix.FULL if matrix.is_full() else matrix.FEW)
 ON_V2 = [cell for cell in CELLS if cell.runner == "V2"]
 SPECULATING = [cell for cell in CELLS if cell.speculates]
@@ -104,7 +106,7 @@ def test_output_equals_upstreams_token_for_token(engines: Engines, cell: Cell, b
     unlike = [
         request
         for request, a, b in zip(requests, ours, upstream, strict=True)
-        if a != b and (_is_early(request, a) or not _is_early(request, b))
+        if a != b and (_is_early(request, a) or not _is_early(request, b)) and not _goes_on(request, a, b)
     ]
     ended = sum(reason == "stop" for _, reason, _ in ours)
     engines.tell(cell, backend, len(ours) - len(unlike), len(ours))
@@ -117,6 +119,17 @@ def _is_early(request: matrix_requests.Request, answer: Sequence[Any]) -> bool:
     tokens, reason, *_ = answer
     reasons = request.prompt.startswith(matrix_requests.REASONS)
     return reasons and reason == "stop" and _closing().isdisjoint(tokens)
+
+
+def _goes_on(request: matrix_requests.Request, answer: Sequence[Any], upstream: Sequence[Any]) -> bool:
+    """Return whether only drafts behind a stop string, no part of the text, are more, as before 0.32."""
+    if IS_NEW or "stop" not in request.params or answer[1:] != upstream[1:]:
+        return False
+    (parts, firsts) = (
+        [list(part) for is_end, part in groupby(one[0], (-1).__eq__) if not is_end]
+        for one in (answer, upstream)
+    )
+    return all(part[: len(first)] == first for part, first in zip(parts, firsts, strict=True))
 
 
 @functools.cache
@@ -225,6 +238,7 @@ def test_drafts_that_stop_and_begin_again_amid_requests_change_no_token(
     assert any(runs[place : place + 3] == [most, 0, most] for place, _ in enumerate(runs))
 
 
+@pytest.mark.skipif(not IS_NEW, reason="before 0.32 no draft model is told how many passes a step asks for")
 @pytest.mark.parametrize("drafts", OF_A_DRAFT_MODEL, ids=lambda c: c.name)
 def test_a_draft_model_runs_as_often_as_a_step_asks_and_stays_itself(engines: Engines, drafts: Cell) -> None:
     """Behind steps without drafts it still knows the text: what it proposes is accepted."""
