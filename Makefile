@@ -180,6 +180,10 @@ schema-table: $(SETUP)  ## what is enforced of JSON Schema, by us and by each li
 bench-ranks: $(SETUP)  ## guided decoding on a virtual GPU against upstream (CELLS=, MODES=, REPS=, PROFILE=1, OUT=)
 	@PYTHONPATH=tools:benchmarks $(PY) -m rankbench ranks
 
+.PHONY: bench-host
+bench-host: $(SETUP)  ## what guiding adds to the CPU of the thread that launches kernels, against upstream (CELLS=, MODES=, REPS=, PROFILE=1, OUT=)
+	@PYTHONPATH=tools:benchmarks $(PY) -m rankbench host
+
 .PHONY: bench-speculation
 bench-speculation: $(SETUP)  ## speculation on a virtual GPU, by method, scheduling and load, against upstream (CELLS=, MODES=, REPS=, OUT=)
 	@PYTHONPATH=tools:benchmarks $(PY) -m rankbench speculation

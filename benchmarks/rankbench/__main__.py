@@ -1,6 +1,6 @@
-"""`make bench-ranks` and `make bench-speculation`; see benchmarks/README.md for their variables.
+"""`make bench-ranks`, `make bench-host`, `make bench-speculation`; see benchmarks/README.md for their variables.
 
-Both on the virtual GPU. The second with a forward pass that takes longer once the device is full of tokens:
+All on the virtual GPU. The last with a forward pass that takes longer once the device is full of tokens:
 over up to 300 tokens as long as over one, over more in proportion (a dense model of 16 bit on an H100: 990
 TFLOP/s by 3.35 TB/s). Not modelled: attention over what is in the KV cache, experts (a mixture of them is
 full of tokens much later), sampling that grows with the batch, the host's work to launch a draft model
@@ -38,7 +38,7 @@ from rankbench.cells import (
 from rankbench.clock import Costs
 from rankbench.drafts import METHODS
 from rankbench.measure import Record
-from rankbench.report import BETTER, Least, Records
+from rankbench.report import BETTER, Least, MostThread, Records
 
 _REPETITIONS: Final = 5
 _LOADS: Final = (1, 8, 32, 64, 128, 256)
@@ -51,7 +51,7 @@ class Benchmark:
     costs: Costs
     modes: Sequence[Mode]
     cells: Sequence[str]
-    bars: Sequence[Least]
+    bars: Sequence[Least | MostThread]
     judges: Sequence[Callable[[Records], Bar]] = ()
     asked: Sequence[Mode] = ()
 
@@ -79,6 +79,13 @@ BENCHMARKS: Final = {
             Least("", WITH_PLUGIN, [BASELINE], 0.97),
         ),
         judges=(report.cpu_of_ranks, report.right),
+    ),
+    "host": Benchmark(
+        costs=Costs(),
+        modes=(BASELINE, UPSTREAM[1], OURS),
+        cells=tuple(f"k{drafts}-b{batch}-plain" for drafts in (0, 3) for batch in (1, 64, 256)),
+        bars=(MostThread("k0-b64-plain", 150), MostThread("k3-b256-plain", 400)),
+        judges=(report.right,),
     ),
     "speculation": Benchmark(
         costs=Costs(full_rows=300),

@@ -44,6 +44,11 @@ class Record(msgspec.Struct):
         return [served.cpu_s / served.tokens * 1000 for served in self.served]
 
     @property
+    def thread_us(self) -> list[float]:
+        """Return the CPU of a step in the thread that launches kernels, microseconds, of each repetition."""
+        return [one.window.thread_s / one.window.steps * 1e6 for one in self.served if one.window]
+
+    @property
     def gpu_busy(self) -> list[float]:
         """Return the share of time for which the virtual GPU was busy, of each repetition."""
         return [one.window.busy_s / one.window.wall_s for one in self.served if one.window]

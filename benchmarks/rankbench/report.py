@@ -58,6 +58,24 @@ def ratios_of(records: Records, ours: Mode, theirs: Sequence[Mode]) -> dict[str,
     return found
 
 
+@dataclass(frozen=True, slots=True)
+class MostThread:
+    """What guiding may add to a step's CPU in the thread that launches kernels, microseconds."""
+
+    cell: str
+    most_us: int
+
+    def judge(self, records: Records) -> Bar:
+        """Judge a run."""
+        asks = f"{self.cell}: thread CPU of a step, ours less unguided <= {self.most_us} us"
+        modes = records.get(self.cell, {})
+        both = [modes[mode.name].thread_us for mode in (OURS, BASELINE) if mode.name in modes]
+        if len(both) < 2 or not all(both):
+            return Bar(asks, "not measured", None)
+        more = statistics.mean([a - b for a, b in zip(*both, strict=True)])
+        return Bar(asks, f"{more.value:.0f} ({more.low:.0f} to {more.high:.0f})", more.value <= self.most_us)
+
+
 def right(records: Records) -> Bar:
     """Judge that what was measured is right: all served, and nothing right refused."""
     found = [record for modes in records.values() for record in modes.values()]
@@ -102,9 +120,9 @@ def _tables(records: Records) -> Iterator[str]:
         yield f"**{cell}**\n"
         yield (
             "| mode | tok/s | of unguided (95 %) | GPU busy | step, ms | masks late, us a step "
-            "| CPU s per 1,000 tok |"
+            "| thread CPU, us a step | CPU s per 1,000 tok |"
         )
-        yield "|---" * 7 + "|"
+        yield "|---" * 8 + "|"
         baseline = modes.get(BASELINE.name)
         for record in modes.values():
             yield f"| {record.mode} | {' | '.join(_cells(record, baseline))} |"
@@ -113,7 +131,7 @@ def _tables(records: Records) -> Iterator[str]:
 
 def _cells(record: Record, baseline: Record | None) -> list[str]:
     if not record.served:
-        return [record.reason, "", "", "", "", ""]
+        return [record.reason, *[""] * 6]
     windows = [served.window for served in record.served if served.window]
     ratio = ""
     if baseline is not None and len(baseline.served) == len(record.served):
@@ -124,5 +142,6 @@ def _cells(record: Record, baseline: Record | None) -> list[str]:
         f"{statistics.mean(record.gpu_busy).value:.3f}",
         f"{statistics.mean([one.wall_s / one.steps * 1e3 for one in windows]).value:.2f}",
         f"{statistics.mean([one.late_mask_s / one.steps * 1e6 for one in windows]).value:.0f}",
+        f"{statistics.mean(record.thread_us).value:.0f}",
         f"{statistics.mean(record.cpu_s_per_1000).value:.3f}",
     ]

@@ -13,13 +13,14 @@ LEAD_IN: Final = 4  # steps of the full batch before it: the pipeline fills
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """What one rank saw in a window."""
+    """What one rank saw in a window; `thread_s` is the CPU of the thread that launches kernels."""
 
     steps: int
     tokens: int
     wall_s: float
     busy_s: float
     late_mask_s: float
+    thread_s: float
     lost_drafts: int
     forbidden: int
 
@@ -41,6 +42,7 @@ class Window:
     _profiler: cProfile.Profile | None = None
     _first: int = 0
     _last: int = 0
+    _thread_ns: int = 0
 
     @property
     def is_open(self) -> bool:
@@ -54,12 +56,15 @@ class Window:
         self.steps_seen += 1
         if self.steps_seen == LEAD_IN:
             self._first = number
+            self._thread_ns = -time.thread_time_ns()
             if self.profile:
                 self._profiler = cProfile.Profile(time.perf_counter)
                 self._profiler.enable()
         if self.is_open:
             self.tokens += tokens
             self._last = number
+            if self.steps_seen == LEAD_IN + self.steps:
+                self._thread_ns += time.thread_time_ns()
         if self._profiler is not None and self.steps_seen == LEAD_IN + self.steps:
             self._profiler.disable()
             self._profiler.dump_stats(self.profile)
@@ -75,6 +80,7 @@ class Window:
             wall_s=timeline.at(self._last).end - timeline.at(self._first).end if complete else 0.0,
             busy_s=sum(step.busy_s for step in measured),
             late_mask_s=sum(step.late_mask_s for step in measured),
+            thread_s=self._thread_ns / 1e9,
             lost_drafts=self.lost_drafts,
             forbidden=self.forbidden,
         )
