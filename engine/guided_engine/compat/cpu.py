@@ -102,8 +102,9 @@ ENTRIES: Final = (
         name="cpu-settings",
         why="the CPU platform turns async scheduling off, also where it is asked for, and spawns engine core "
         "and ranks, which then import vLLM anew: 10 s of CPU each, most of what starting a small model takes",
-        goes_when="the CPU platform honours --async-scheduling, and forks where ranks get no OpenMP settings",
+        goes_when="the CPU platform honours --async-scheduling and VLLM_WORKER_MULTIPROC_METHOD",
         apply=keep_settings,
+        upstream="docs/upstream/cpu-settings-*.patch",
         ranks_only=False,
     ),
     LedgerEntry(
@@ -111,16 +112,18 @@ ENTRIES: Final = (
         why="the stand-in for expand_kernel writes to a temporary int64 copy of other dtypes and drops it: "
         "a draft model with async scheduling samples with the wrong temperatures; with top_k, a speculating "
         "step without a draft asks for the largest of no k, so the engine core dies",
-        goes_when="_expand_kernel_impl copies its result back, and apply_top_k_only takes no rows",
+        goes_when="_expand_kernel_impl keeps all dtypes, and apply_top_k_only takes no rows",
         apply=mend_kernels,
+        upstream="docs/upstream/cpu-kernels-*.patch",
         ranks_only=False,
     ),
     LedgerEntry(
         name="cpu-seeds-in-chunks",
         why="in a step that takes a part of a seeded request's prompt, Model Runner V1 sets back its "
         "generator's offset, which a CPU's generator has not, so the engine core dies",
-        goes_when="_bookkeeping_sync sets back a CPU's generator by its state, or V1 is gone",
+        goes_when="V1 draws nothing for discarded tokens from their requests' generators, or is gone",
         apply=lambda _config: _cpu_platform(),
+        upstream="docs/upstream/cpu-seeds-in-chunks.patch",
         ranks_only=False,
     ),
 )
