@@ -44,20 +44,15 @@ def mend_kernels(_config: PodConfig) -> None:
     sampler.apply_top_k_only = apply_top_k_only
 
 
-def expand(  # noqa: PLR0913, PLR0917 - the kernel's own signature
-    output: Any,
-    input_val: Any,
-    cu_num_tokens: Any,
-    replace_from: int,
-    replace_to: int,
-    MAX_NUM_TOKENS: int | None = None,  # noqa: ARG001, N803 - a constant of the Triton kernel, unused here
+def expand(
+    output: Any, input_val: Any, cu_num_tokens: Any, replace_from: int, replace_to: int, *_constants: Any
 ) -> None:
     """Write each request's value once per token of it, to `output` [num_tokens] of any dtype.
 
     `input_val` [batch] has a value per request, `cu_num_tokens` [batch] the running total of tokens; values
     equal to `replace_from` are written as `replace_to`.
     """
-    counts = cu_num_tokens.diff(prepend=cu_num_tokens.new_zeros(1)).long()
+    counts = cu_num_tokens.diff(prepend=cu_num_tokens.new_zeros(1))
     values = input_val.masked_fill(input_val == replace_from, replace_to)
     output.copy_(values.repeat_interleave(counts, output_size=output.shape[0]))
 
@@ -71,13 +66,12 @@ def spare_generators(runner: Any) -> None:
     original = runner.sample_tokens
 
     def sample_tokens(*args: Any, **kwargs: Any) -> Any:
-        batch = runner.input_batch  # vLLM makes another one when it knows its cache
-        rows = runner.discard_request_mask.np[: batch.num_reqs].nonzero()[0].tolist()
-        hidden = {row: batch.generators.pop(row) for row in rows if row in batch.generators}
-        try:
-            return original(*args, **kwargs)
-        finally:
-            batch.generators.update(hidden)
+        generators = runner.input_batch.generators  # vLLM makes another batch when it knows its cache
+        discarded = runner.discard_request_mask.np
+        unused = {row: generators.pop(row) for row in list(generators) if discarded[row]}
+        output = original(*args, **kwargs)
+        generators.update(unused)
+        return output
 
     runner.sample_tokens = sample_tokens
 
