@@ -53,7 +53,7 @@ class LedgerEntry:
     apply
         Makes the change. Raises PatchSkippedError where it is not wanted, anything else where it fails.
     upstream
-        Link to vLLM's issue or pull request; "": there is none.
+        Link to vLLM's issue or pull request, or the patches to send there; "": there is none.
     ranks_only
         Not wanted in a pod with placement Scheduler.
     """

@@ -44,20 +44,15 @@ def mend_kernels(_config: PodConfig) -> None:
     sampler.apply_top_k_only = apply_top_k_only
 
 
-def expand(  # noqa: PLR0913, PLR0917 - the kernel's own signature
-    output: Any,
-    input_val: Any,
-    cu_num_tokens: Any,
-    replace_from: int,
-    replace_to: int,
-    MAX_NUM_TOKENS: int | None = None,  # noqa: ARG001, N803 - a constant of the Triton kernel, unused here
+def expand(
+    output: Any, input_val: Any, cu_num_tokens: Any, replace_from: int, replace_to: int, *_constants: Any
 ) -> None:
     """Write each request's value once per token of it, to `output` [num_tokens] of any dtype.
 
     `input_val` [batch] has a value per request, `cu_num_tokens` [batch] the running total of tokens; values
     equal to `replace_from` are written as `replace_to`.
     """
-    counts = cu_num_tokens.diff(prepend=cu_num_tokens.new_zeros(1)).long()
+    counts = cu_num_tokens.diff(prepend=cu_num_tokens.new_zeros(1))
     values = input_val.masked_fill(input_val == replace_from, replace_to)
     output.copy_(values.repeat_interleave(counts, output_size=output.shape[0]))
 
@@ -71,13 +66,12 @@ def spare_generators(runner: Any) -> None:
     original = runner.sample_tokens
 
     def sample_tokens(*args: Any, **kwargs: Any) -> Any:
-        batch = runner.input_batch  # vLLM makes another one when it knows its cache
-        rows = runner.discard_request_mask.np[: batch.num_reqs].nonzero()[0].tolist()
-        hidden = {row: batch.generators.pop(row) for row in rows if row in batch.generators}
-        try:
-            return original(*args, **kwargs)
-        finally:
-            batch.generators.update(hidden)
+        generators = runner.input_batch.generators  # vLLM makes another batch when it knows its cache
+        discarded = runner.discard_request_mask.np
+        unused = {row: generators.pop(row) for row in list(generators) if discarded[row]}
+        output = original(*args, **kwargs)
+        generators.update(unused)
+        return output
 
     runner.sample_tokens = sample_tokens
 
@@ -102,8 +96,9 @@ ENTRIES: Final = (
         name="cpu-settings",
         why="the CPU platform turns async scheduling off, also where it is asked for, and spawns engine core "
         "and ranks, which then import vLLM anew: 10 s of CPU each, most of what starting a small model takes",
-        goes_when="the CPU platform honours --async-scheduling, and forks where ranks get no OpenMP settings",
+        goes_when="the CPU platform honours --async-scheduling and VLLM_WORKER_MULTIPROC_METHOD",
         apply=keep_settings,
+        upstream="docs/upstream/cpu-settings-*.patch",
         ranks_only=False,
     ),
     LedgerEntry(
@@ -111,16 +106,18 @@ ENTRIES: Final = (
         why="the stand-in for expand_kernel writes to a temporary int64 copy of other dtypes and drops it: "
         "a draft model with async scheduling samples with the wrong temperatures; with top_k, a speculating "
         "step without a draft asks for the largest of no k, so the engine core dies",
-        goes_when="_expand_kernel_impl copies its result back, and apply_top_k_only takes no rows",
+        goes_when="_expand_kernel_impl keeps all dtypes, and apply_top_k_only takes no rows",
         apply=mend_kernels,
+        upstream="docs/upstream/cpu-kernels-*.patch",
         ranks_only=False,
     ),
     LedgerEntry(
         name="cpu-seeds-in-chunks",
         why="in a step that takes a part of a seeded request's prompt, Model Runner V1 sets back its "
         "generator's offset, which a CPU's generator has not, so the engine core dies",
-        goes_when="_bookkeeping_sync sets back a CPU's generator by its state, or V1 is gone",
+        goes_when="V1 draws nothing for discarded tokens from their requests' generators, or is gone",
         apply=lambda _config: _cpu_platform(),
+        upstream="docs/upstream/cpu-seeds-in-chunks.patch",
         ranks_only=False,
     ),
 )
