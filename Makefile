@@ -104,8 +104,8 @@ MINORS := $(addprefix tests/contract/test_,$(addsuffix .py,seams minors combinat
   rank_reasoning request_reading forced_tools tools_as_response_format operator_arguments tokenizer_fingerprint))
 
 .PHONY: test-minor
-test-minor: $(SETUP)  ## another vLLM: what the plugin relies on, and cells of the engine matrix (VLLM=0.33.0)
-	$(PYTEST) -q $(SLOWEST) $(MINORS) tests/engine/test_matrix.py
+test-minor: $(SETUP)  ## another vLLM: what the plugin relies on, and cells of the engine matrix (VLLM=0.33.0 MATRIX=V1-tp1-draft-sync)
+	$(PYTEST) -n 2 --dist loadfile -q $(SLOWEST) tests/engine/test_matrix.py $(MINORS)
 
 .PHONY: test-gpu
 test-gpu: $(SETUP)  ## what only a GPU shows: streams, CUDA graphs (skips where there is none)

@@ -1,4 +1,4 @@
-"""`make bench-ranks`, `make bench-host`, `make bench-speculation`; see benchmarks/README.md for their variables.
+"""`make bench-ranks`, `bench-host` and `bench-speculation`; see benchmarks/README.md for their variables.
 
 All on the virtual GPU. The last with a forward pass that takes longer once the device is full of tokens:
 over up to 300 tokens as long as over one, over more in proportion (a dense model of 16 bit on an H100: 990

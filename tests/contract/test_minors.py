@@ -70,8 +70,9 @@ def test_a_step_whose_drafts_nobody_can_use_proposes_none() -> None:
 
 def test_every_change_to_this_vllm_is_made() -> None:
     program = (
-        "from guided_engine import ledger; from support.engine import pod_config; from pathlib import Path\n"
-        "made = ledger.apply_all(ledger.all_entries(), pod_config(Path('/')))\n"
+        "from guided_engine import ledger; from guided_contract.config import PodConfig\n"
+        "pod = PodConfig(name='m', model='m', tokenizer='m', served_name='m', run_dir='/')\n"
+        "made = ledger.apply_all(ledger.all_entries(), pod)\n"
         "print([(one.name, one.state) for one in made])"
     )
     told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
