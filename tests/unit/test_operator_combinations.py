@@ -122,6 +122,25 @@ NGRAM = {"method": "NGram", "numTokens": 3}
 BLOCK = {"method": "DSpark", "numTokens": 3, "verification": "Block"}
 
 
+@pytest.mark.parametrize(
+    ("args", "fields"),
+    [
+        (["--enable-batch-sharded-sampling"], {"parallelism__tensor": 2, "speculative": ADAPTIVE}),
+        ([], {"engine__env": V1, "speculative": NGRAM | {"disableAbove": 9}}),
+        ([], {"engine__env": V1, "speculative": {"method": "NGram", "numTokens": "Auto"}}),
+    ],
+)
+def test_what_a_later_vllm_would_take_is_refused_with_how_to_say_so(
+    args: list[str], fields: dict[str, Any]
+) -> None:
+    fields = {"engine__image": "registry.test/serve:2026-11", **fields}
+    [told] = refusals(args, **fields)
+    assert told.endswith(", or set engine.version if the image has a vLLM after 0.32")
+    [known] = refusals(args, engine__version="0.32.1", **fields)
+    assert "engine.version" not in known
+    assert refusals(args, engine__version="0.33.1", **fields) == []
+
+
 BEHIND = {"parallelism": {"pipeline": 2, "tensor": 1}}
 
 

@@ -167,3 +167,9 @@ class Row:
     def holds(self, facts: Facts) -> bool:
         """Return whether all facts that it asks for are known and as it asks."""
         return all(getattr(facts, name) in values for name, values in self.when.items())
+
+    def told(self, facts: Facts) -> str:
+        """Return the message, and for an engine of which it may not hold what to say of its vLLM."""
+        if facts.minor or "minor" not in self.when:
+            return self.message
+        return f"{self.message}, or set engine.version if the image has a vLLM after {self.when['minor'][-1]}"

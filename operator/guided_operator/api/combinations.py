@@ -74,7 +74,7 @@ def remarks(facts: Facts) -> Iterator[str]:
         if runners := [each.runner for each in known if row.holds(each)]:
             where = "" if len(runners) == len(known) else f" on Model Runner {runners[0]}"
             told = "vLLM refuses it at its start" if row.happens in REFUSALS else "falls back"
-            yield f"spec.{row.field}: {told}{where}: {row.message}"
+            yield f"spec.{row.field}: {told}{where}: {row.told(facts)}"
 
 
 def _device(engine: "Engine") -> Any:
