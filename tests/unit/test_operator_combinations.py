@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from packaging.version import Version
 
 from guided_contract.status import PodStatus
 from guided_operator.api.combinations import facts_of, remarks
@@ -139,6 +140,20 @@ def test_what_a_later_vllm_would_take_is_refused_with_how_to_say_so(
     [known] = refusals(args, engine__version="0.32.1", **fields)
     assert "engine.version" not in known
     assert refusals(args, engine__version="0.33.1", **fields) == []
+
+
+@pytest.mark.parametrize("suffix", ["", "-cu130", "-x86_64", f"@sha256:{64 * 'a'}"])
+@pytest.mark.parametrize(
+    "version",
+    [
+        *("0.31.0", "0.33.1", "0.32.0.post1", "0.33.0post1", "0.34.0"),
+        *("0.33.0rc1", "0.33.0-rc1", "0.33.0.rc1", "0.33.0a1", "0.33.0.dev12", "0.33.0-dev1"),
+    ],
+)
+def test_an_images_tag_chooses_the_rules_if_it_is_a_releases(version: str, suffix: str) -> None:
+    known = Version(version)
+    read = facts_of(guided_model(engine__image=f"vllm/vllm-openai:v{version}{suffix}").spec)
+    assert read.minor == ("" if known.is_prerelease else f"{known.major}.{known.minor}")
 
 
 BEHIND = {"parallelism": {"pipeline": 2, "tensor": 1}}
