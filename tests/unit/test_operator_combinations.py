@@ -136,7 +136,7 @@ def test_what_a_later_vllm_would_take_is_refused_with_how_to_say_so(
 ) -> None:
     fields = {"engine__image": "registry.test/serve:2026-11", **fields}
     [told] = refusals(args, **fields)
-    assert told.endswith(", or set engine.version if the image has a vLLM after 0.32")
+    assert told.endswith(", or set engine.version if the image has vLLM 0.33 or later")
     [known] = refusals(args, engine__version="0.32.1", **fields)
     assert "engine.version" not in known
     assert refusals(args, engine__version="0.33.1", **fields) == []

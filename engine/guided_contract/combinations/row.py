@@ -169,7 +169,8 @@ class Row:
         return all(getattr(facts, name) in values for name, values in self.when.items())
 
     def told(self, facts: Facts) -> str:
-        """Return the message, and for an engine of which it may not hold what to say of its vLLM."""
+        """Return the message, and what to say of a vLLM that nobody has stated, where a later one differs."""
         if facts.minor or "minor" not in self.when:
             return self.message
-        return f"{self.message}, or set engine.version if the image has a vLLM after {self.when['minor'][-1]}"
+        later = _MINORS[len(self.when["minor"]) - 1]  # "" is one of those before
+        return f"{self.message}, or set engine.version if the image has vLLM {later} or later"
