@@ -31,6 +31,9 @@ def refusals(args: list[str], **fields: Any) -> list[str]:
         ([], ""),
         (["--enforce_eager"], "remove the argument"),
         (["--enforce-eager", "--no-enforce-eager"], ""),  # the last word counts
+        (["--enforce-eag"], "remove the argument"),  # vLLM completes it
+        (["--no-enforce-eag"], ""),
+        (["--max-num-se=8", "--max-num-active=9"], "must not exceed"),
         (["--enable-batch-sharded-sampling"], "nothing to shard on one rank"),
         (["--compilation-config.cudagraph_mode", "PIECEWISE"], "remove the argument"),
         (["--compilation-config.cudagraph_mode=FULL"], ""),
