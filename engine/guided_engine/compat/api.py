@@ -63,7 +63,9 @@ def _admitting(add_request: AddRequest) -> AddRequest:
             raise GuidedRequestError(error) from error
         gate.client.end = functools.partial(end, self)
         kwargs |= admitted.reasoning(kwargs)
-        admitted.exchange.prompt = list(prompt.get("prompt_token_ids", ())) if isinstance(prompt, dict) else []
+        admitted.exchange.prompt = (
+            list(prompt.get("prompt_token_ids", ())) if isinstance(prompt, dict) else []
+        )
 
         async def add() -> Any:
             return await add_request(self, request_id, prompt, _told(params, admitted), *args, **kwargs)

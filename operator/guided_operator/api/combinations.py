@@ -110,7 +110,7 @@ def _switches(engine: "Engine") -> dict[str, bool]:
 
 def _means(name: str, full: str) -> bool:
     """Return whether vLLM reads an option as another, whose beginning it may be."""
-    return name != "" and full.startswith(name)
+    return name.strip("-") != "" and full.startswith(name)
 
 
 def _last(engine: "Engine", name: str) -> str:
