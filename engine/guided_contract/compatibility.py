@@ -23,7 +23,7 @@ def minor_of(version: str) -> str:
 
     A local tag (0.32.0+cu130) does not count.
     """
-    found = re.fullmatch(r"(\d+\.\d+)\.\d+(\.post\d+)?(\+.*)?", version)
+    found = re.fullmatch(r"(\d+\.\d+)\.\d+(\.?post\d+)?(\+.*)?", version)
     return found[1] if found else ""
 
 

@@ -52,6 +52,7 @@ LABEL_REVISION: Final = f"{API_GROUP}/revision"
 # As the LeaderWorkerSet's controller labels the pods of a group, and tells them by their environment.
 LABEL_GROUP: Final = "leaderworkerset.sigs.k8s.io/group-index"
 LABEL_NODE: Final = "leaderworkerset.sigs.k8s.io/worker-index"
+ANNOTATION_NODES: Final = "leaderworkerset.sigs.k8s.io/size"
 ENV_NODE: Final = "LWS_WORKER_INDEX"
 ENV_LEADER: Final = "LWS_LEADER_ADDRESS"
 ANNOTATION_APPLIED: Final = f"{API_GROUP}/applied-hash"

@@ -22,6 +22,11 @@ def versions() -> dict[str, str]:
     return {name: version for name, version in {"vllm": installed_vllm(), **found}.items() if version}
 
 
+def has_command() -> bool:
+    """Return whether the `vllm` command starts: it looks for a distribution named vllm, and dies without."""
+    return installed("vllm") is not None
+
+
 def builds_for_cpu(env: Mapping[str, str]) -> bool:
     """Return whether the installed vLLM runs on the CPU platform, as it will decide itself."""
     version = installed("vllm")

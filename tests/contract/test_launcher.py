@@ -82,7 +82,7 @@ def launch(tmp_path: Path) -> Iterator[Launch]:
 def test_supported_version_gets_the_plugin(launch: Launch) -> None:
     launched = launch("--model", "m", "--plugins")
     said = launched.said
-    given = "--model", "m", "--plugins", "--port", str(launched.pod.ports.engine)
+    given = "--plugins", "--port", str(launched.pod.ports.engine)
     assert said["argv"] == [launched.pod.model, *DEADLINES, *given, *OURS]
     assert len(said["env"][names.ENV_BOOT]) == 32
     assert said["pgid"] == said["pids"][0] != os.getpgid(launched.process.pid)
@@ -98,8 +98,8 @@ def test_supported_version_gets_the_plugin(launch: Launch) -> None:
 def test_unsupported_version_is_left_untouched(launch: Launch) -> None:
     launched = launch("--model", "m", "--plugins", version="0.30.0")
     said = launched.said
-    given = "--model", "m", "--plugins", "--port", str(launched.pod.ports.engine)
-    assert said["argv"] == [launched.pod.model, *given]
+    given = "--plugins", "--port", str(launched.pod.ports.engine)
+    assert said["argv"] == ["serve", launched.pod.model, *given]
     assert said["patches"] == []
     assert "vLLM 0.30.0 is not supported" in launched.log
     with FakeService(launched.pod.service_socket) as service:

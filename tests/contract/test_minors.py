@@ -9,9 +9,15 @@ from typing import Any
 import pytest
 import torch
 
-from guided_engine import ledger
+from guided_contract import names
+from guided_engine import ledger, versions
 from guided_engine.compat import core_drafts, minor
 from guided_engine.compat.runner import grammar_output
+from guided_engine.cpus import Cpus
+from guided_engine.launcher.command import plan
+from guided_operator.builders.configuration import pod_config
+from guided_operator.builders.pod import pod_template
+from support.manifests import SITE, guided_model
 from support.rank import VOCAB, Rank, arrival
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -47,6 +53,29 @@ def test_a_minor_that_is_not_known_fails_by_name(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(minor, "installed_vllm", lambda: version)
     with pytest.raises(KeyError, match=f"vLLM {version} is not known"):
         minor.here.__wrapped__()
+
+
+@pytest.mark.parametrize(("data", "nodes", "node"), [(1, 1, 0), (2, 1, 0), (1, 2, 0), (1, 2, 1)])
+def test_a_minor_that_is_not_known_starts_by_vllms_own_command(
+    monkeypatch: pytest.MonkeyPatch, data: int, nodes: int, node: int
+) -> None:
+    from vllm.entrypoints.cli import main, serve
+
+    started: list[Any] = []
+    monkeypatch.setattr(versions, "installed", {"vllm": "0.40.0"}.get)
+    monkeypatch.setattr(main.importlib.metadata, "version", lambda _name: "0.40.0")
+    monkeypatch.setattr(serve.ServeSubcommand, "cmd", started.append)
+    spread = {"tensor": 2, "nodes": nodes, "data": data}
+    model = guided_model(guidedDecoding={"placement": "Scheduler"}, parallelism=spread)
+    words = pod_template(model, SITE)["spec"]["containers"][0]["args"]
+    argv = plan(pod_config(model, SITE), words, {names.ENV_NODE: str(node)}, Cpus(1)).argv
+    assert argv[1:4] == ("-m", main.__name__, "serve")
+    monkeypatch.setattr(sys, "argv", [*argv[2:]])
+    main.main()
+    [args] = started
+    told = args.model_tag, args.data_parallel_size, args.nnodes, args.node_rank, args.headless
+    assert told == ("/models/models/tiny", data, nodes, node, node > 0)
+    assert args.worker_cls == "auto"
 
 
 def test_a_warm_up_adds_requests_that_have_no_processors() -> None:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import itertools
 import json
 from pathlib import Path
 from typing import Any, get_args
@@ -19,7 +20,12 @@ from guided_operator.api.speculative import Speculative
 from guided_operator.builders.configuration import pod_config
 from guided_operator.builders.pod import pod_template
 from guided_operator.builders.pod_paths import Site
-from guided_operator.policy.arguments import REPOSITORIES, WITH_REPOSITORIES, repositories
+from guided_operator.policy.arguments import (
+    REPOSITORIES,
+    WITH_REPOSITORIES,
+    ArgumentLimits,
+    repositories,
+)
 from guided_operator.policy.reserved_options import REFUSED, refusal
 from guided_operator.policy.spec_checks import check
 from support.manifests import changed, guided_model, load, minimal
@@ -73,6 +79,14 @@ def test_what_is_refused_is_in_every_form_that_vllm_takes() -> None:
     for action in parser()._actions:
         forms = [form for form in action.option_strings if form.startswith("--")]
         assert len({bool(refusal(form)) for form in forms}) < 2, forms
+
+
+def test_what_is_denied_is_in_every_form_that_vllm_takes() -> None:
+    for action in parser()._actions:
+        forms = {form for form in action.option_strings if form.startswith("--") and not refusal(form)}
+        for denied, form in itertools.permutations(forms, 2):
+            gm = guided_model(engine__args=[form])
+            assert [*ArgumentLimits(deny=(denied,)).check(gm)], f"{form} although {denied} is denied"
 
 
 def test_parts_that_are_excepted_are_vllms() -> None:

@@ -72,11 +72,11 @@ while True:
 
 def make(folder: Path, version: str) -> Path:
     """Write the distribution; with the folder first on PYTHONPATH it is the installed vLLM."""
-    package = folder / "vllm" / "entrypoints" / "openai"
+    package = folder / "vllm" / "entrypoints" / "cli"
     package.mkdir(parents=True, exist_ok=True)
     for level in (package, package.parent, package.parent.parent):
         (level / "__init__.py").touch()
-    for module in (package / "api_server.py", folder / "vllm" / "envs.py"):  # compat.serve begins with it
+    for module in (package / "main.py", folder / "vllm" / "envs.py"):  # compat.serve begins with it
         module.write_text(_API_SERVER)
     info = folder / f"vllm-{version}.dist-info"
     info.mkdir(exist_ok=True)

@@ -61,6 +61,7 @@ def pod(name: str, revision: str, **changes: Any) -> PodView:
         revision=revision,
         group=name,
         node=0,
+        nodes=1,
         ip="127.0.0.1",
         phase="Running",
         ready=True,

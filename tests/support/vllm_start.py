@@ -44,4 +44,6 @@ def configuration(words: Sequence[str], *usage: Any) -> Any:
     """Return the VllmConfig that vLLM makes of a command line."""
     from vllm import AsyncEngineArgs
 
-    return AsyncEngineArgs.from_cli_args(_parser().parse_args([*words])).create_engine_config(*usage)
+    args = _parser().parse_args([*words])
+    args.model = args.model_tag  # as the command does
+    return AsyncEngineArgs.from_cli_args(args).create_engine_config(*usage)

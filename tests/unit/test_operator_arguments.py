@@ -110,9 +110,12 @@ def test_all_other_variables_are_free() -> None:
     ("fields", "expected"),
     [
         ({"engine__args": ["evil/model"]}, "spec.engine.args[0]: must be an option"),
-        (
-            {"engine__args": ["--no-async-scheduling"], "speculative": DRAFT},
-            "spec.engine.args[0]: is set by speculative.asyncScheduling",
+        *(
+            (
+                {"engine__args": [word], "speculative": DRAFT},
+                "spec.engine.args[0]: is set by speculative.asyncScheduling",
+            )
+            for word in ("--no-async-scheduling", "--async_sched", "--no-as")
         ),
         (
             {"engine__env": [{"name": "NCCL_NET_PLUGIN", "value": "/mnt/x/evil.so"}]},

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from packaging.version import Version
 
 from guided_contract.status import PodStatus
 from guided_operator.api.combinations import facts_of, remarks
@@ -30,6 +31,9 @@ def refusals(args: list[str], **fields: Any) -> list[str]:
         ([], ""),
         (["--enforce_eager"], "remove the argument"),
         (["--enforce-eager", "--no-enforce-eager"], ""),  # the last word counts
+        (["--enforce-eag"], "remove the argument"),  # vLLM completes it
+        (["--no-enforce-eag"], ""),
+        (["--max-num-se=8", "--max-num-active=9"], "must not exceed"),
         (["--enable-batch-sharded-sampling"], "nothing to shard on one rank"),
         (["--compilation-config.cudagraph_mode", "PIECEWISE"], "remove the argument"),
         (["--compilation-config.cudagraph_mode=FULL"], ""),
@@ -120,6 +124,39 @@ def test_a_model_runner_that_the_table_cannot_read_is_refused(value: str | None)
 DRAFT = {"method": "DraftModel", "numTokens": 3, "draftModel": {"uri": "hf://o/head"}}
 NGRAM = {"method": "NGram", "numTokens": 3}
 BLOCK = {"method": "DSpark", "numTokens": 3, "verification": "Block"}
+
+
+@pytest.mark.parametrize(
+    ("args", "fields"),
+    [
+        (["--enable-batch-sharded-sampling"], {"parallelism__tensor": 2, "speculative": ADAPTIVE}),
+        ([], {"engine__env": V1, "speculative": NGRAM | {"disableAbove": 9}}),
+        ([], {"engine__env": V1, "speculative": {"method": "NGram", "numTokens": "Auto"}}),
+    ],
+)
+def test_what_a_later_vllm_would_take_is_refused_with_how_to_say_so(
+    args: list[str], fields: dict[str, Any]
+) -> None:
+    fields = {"engine__image": "registry.test/serve:2026-11", **fields}
+    [told] = refusals(args, **fields)
+    assert told.endswith(", or set engine.version if the image has vLLM 0.33 or later")
+    [known] = refusals(args, engine__version="0.32.1", **fields)
+    assert "engine.version" not in known
+    assert refusals(args, engine__version="0.33.1", **fields) == []
+
+
+@pytest.mark.parametrize("suffix", ["", "-cu130", "-x86_64", f"@sha256:{64 * 'a'}"])
+@pytest.mark.parametrize(
+    "version",
+    [
+        *("0.31.0", "0.33.1", "0.32.0.post1", "0.33.0post1", "0.34.0"),
+        *("0.33.0rc1", "0.33.0-rc1", "0.33.0.rc1", "0.33.0a1", "0.33.0.dev12", "0.33.0-dev1"),
+    ],
+)
+def test_an_images_tag_chooses_the_rules_if_it_is_a_releases(version: str, suffix: str) -> None:
+    known = Version(version)
+    read = facts_of(guided_model(engine__image=f"vllm/vllm-openai:v{version}{suffix}").spec)
+    assert read.minor == ("" if known.is_prerelease else f"{known.major}.{known.minor}")
 
 
 BEHIND = {"parallelism": {"pipeline": 2, "tensor": 1}}

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from guided_contract.status import PodStatus
+from guided_operator.kube.pod_view import PodView, view
 from guided_operator.reconcile.apply import Fault, Outcome
 from guided_operator.reconcile.observe import Observed
 from guided_operator.reconcile.report import make_status, report, to_object
@@ -60,6 +61,31 @@ def test_status_goes_on_with_what_runs_while_an_edit_is_refused(
     conditions = {each.type: each for each in made.conditions}
     assert conditions["GuidedDecoding"].status == "True"
     assert (conditions["Ready"].status, conditions["Ready"].reason) == ("False", fault or "Incompatible")
+
+
+@pytest.mark.parametrize(
+    "edit", [{}, {"model": {"uri": 5}}, {**OLD_IMAGE, "parallelism": {"tensor": 4, "nodes": 4}}]
+)
+@pytest.mark.parametrize(("ready", "groups"), [((1, 1, 1, 0), 1), ((1, 0, 0, 1), 0), ((1, 1, 1, 1), 2)])
+def test_a_group_is_ready_if_all_of_its_pods_are(
+    edit: dict[str, Any], ready: tuple[int, ...], groups: int
+) -> None:
+    pods = tuple(grouped(number // 2, number % 2, ready=bool(each)) for number, each in enumerate(ready))
+    found = dataclasses.replace(applied(seen(model(**GROUPS))), pods=pods)
+    edited = dataclasses.replace(found, model=model(**{**GROUPS, **edit}))
+    assert make_status(situation(edited), NOW).ready_replicas == groups
+
+
+def grouped(group: int, node: int, *, ready: bool) -> PodView:
+    """Return a pod of a group of two as the LeaderWorkerSet's controller makes it."""
+    about = "leaderworkerset.sigs.k8s.io"
+    labels = {f"{about}/group-index": f"{group}", f"{about}/worker-index": f"{node}"}
+    name = f"m-nodes-{group}-{node}"
+    metadata = {"name": name, "namespace": "ns", "uid": name, "resourceVersion": "1", "labels": labels}
+    status = {"conditions": [{"type": "Ready", "status": str(ready)}], "phase": "Running"}
+    return view(
+        {"metadata": {**metadata, "annotations": {f"{about}/size": "2"}}, "spec": {}, "status": status}
+    )
 
 
 def test_url_is_of_a_service_of_ours() -> None:

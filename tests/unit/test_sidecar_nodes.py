@@ -25,6 +25,7 @@ from support.engine import pod_config
 from support.sidecar import until
 
 LAUNCHER = Hello(role="launcher", pid=1, boot="here")
+UNTOUCHED = Hello(role="launcher", pid=1, boot="here", unsupported="vLLM 1.0 is not supported")
 RANK = Hello(role="rank", pid=4, boot="here", rank=1, samples=True)
 
 
@@ -48,6 +49,7 @@ def second(placement: Any = "Rank", **changes: Any) -> Reading:
     [
         ({}, "", ""),
         ({"placement": "Scheduler"}, "", ""),
+        ({"placement": "Scheduler", "hellos": (UNTOUCHED,), "engine": EngineState(running=False)}, "", ""),
         ({"hellos": (LAUNCHER,)}, "RanksMissing", "1 of 1 ranks are not connected: 1"),
         ({"unlinked": frozenset({1})}, "RanksMissing", "sidecar of the first node: rank 1"),
         ({"engine": EngineState(running=False)}, "EngineStalled", ""),
@@ -93,6 +95,19 @@ async def test_launcher_of_a_second_node_has_started_when_its_ranks_beat(tmp_pat
         assert not await probes._is_good()
         beats.write(1 + rank, Beat(7, now_ns(), 0, now_ns(), 0))
     assert await probes._is_good()
+    beats.close()
+
+
+async def test_launcher_of_a_second_node_without_heartbeats_has_started_when_the_first_has(
+    tmp_path: Path,
+) -> None:
+    beats, pod = Heartbeats.create(tmp_path / "heartbeats"), second().config
+    first, other = Probes(pod, beats), Probes(pod, beats, node=1, first="127.0.0.1")
+    await first.start()
+    assert not await other._is_good()
+    first._good_ns = now_ns()
+    assert await other._is_good()
+    await first.stop()
     beats.close()
 
 

@@ -167,3 +167,10 @@ class Row:
     def holds(self, facts: Facts) -> bool:
         """Return whether all facts that it asks for are known and as it asks."""
         return all(getattr(facts, name) in values for name, values in self.when.items())
+
+    def told(self, facts: Facts) -> str:
+        """Return the message, and what to say of a vLLM that nobody has stated, where a later one differs."""
+        if facts.minor or "minor" not in self.when:
+            return self.message
+        later = _MINORS[len(self.when["minor"]) - 1]  # "" is one of those before
+        return f"{self.message}, or set engine.version if the image has vLLM {later} or later"

@@ -15,8 +15,6 @@ class Minor(NamedTuple):
 
     Attributes
     ----------
-    arguments_module, environment_module
-        Where make_arg_parser and cli_env_setup are.
     has_fixed_mask_rows
         A request owns 1 + num_speculative_tokens rows of a grammar bitmask, used or not; else those it uses.
     has_acceptable_drafts
@@ -38,8 +36,6 @@ class Minor(NamedTuple):
         SchedulerOutput says of a step whose drafts nobody could use that it proposes none.
     """
 
-    arguments_module: str
-    environment_module: str
     has_fixed_mask_rows: bool
     has_acceptable_drafts: bool
     has_request_errors: bool
@@ -52,8 +48,6 @@ class Minor(NamedTuple):
 
 
 _0_32: Final = Minor(
-    arguments_module="vllm.entrypoints.launchers.cli_args",
-    environment_module="vllm.entrypoints.serve.utils.api_utils",
     has_fixed_mask_rows=False,
     has_acceptable_drafts=True,
     has_request_errors=False,
@@ -74,8 +68,6 @@ MINORS: Final = {
     ),
     "0.32": _0_32,
     "0.33": _0_32._replace(
-        arguments_module="vllm.entrypoints.common.cli_args",
-        environment_module="vllm.entrypoints.common.startup",
         has_fixed_mask_rows=True,
         has_request_errors=True,
         has_full_vocabulary_compiler=True,

@@ -1,21 +1,19 @@
 """Start as ``python3 -m guided_engine.compat.serve ARGS``: vLLM's API servers, one or several, or none.
 
-`vllm serve` does this, but the command dies in the CPU build (see launcher/command.py), and vLLM's own
-api_server module starts one server whatever it is told.
+`vllm serve` does this, but dies in the CPU build (see versions.has_command).
 """
 
+import os
 import sys
-from importlib import import_module
 from typing import Any
-
-from guided_engine.compat import minor
 
 
 def make_parser() -> Any:
     """Return vLLM's parser of its server's arguments."""
-    from vllm.utils.argparse_utils import FlexibleArgumentParser  # noqa: PLC0415 - see main
+    from vllm.entrypoints.cli.serve import ServeSubcommand  # noqa: PLC0415 - see main
+    from vllm.utils.argparse_utils import FlexibleArgumentParser  # noqa: PLC0415 - as above
 
-    return import_module(minor.here().arguments_module).make_arg_parser(FlexibleArgumentParser())
+    return ServeSubcommand().subparser_init(FlexibleArgumentParser().add_subparsers())
 
 
 def main() -> None:
@@ -24,7 +22,7 @@ def main() -> None:
     from vllm.entrypoints.cli.serve import ServeSubcommand  # noqa: PLC0415 - as above
     from vllm.logger import configure_logging_from_args  # noqa: PLC0415 - as above
 
-    import_module(minor.here().environment_module).cli_env_setup()
+    os.environ.setdefault("VLLM_WORKER_MULTIPROC_METHOD", "spawn")  # as the command has it
     args = make_parser().parse_args()
     if envs.VLLM_USE_RUST_FRONTEND or args.grpc:
         sys.exit("guidedmodel: neither the Rust front end nor gRPC passes admission; neither is served")

@@ -14,13 +14,9 @@ from guided_contract.config import PodConfig
 from guided_engine import versions
 from guided_engine.cpus import Cpus
 
-# Not the `vllm` command: in the CPU build it looks for a distribution named vllm, and dies.
-_SERVE: Final = (sys.executable, "-m", "guided_engine.compat.serve")
-_UNKNOWN: Final = (
-    sys.executable,
-    "-m",
-    "vllm.entrypoints.openai.api_server",
-)  # one API server, no other nodes
+_PYTHON: Final = (sys.executable, "-m")
+_SERVE: Final = (*_PYTHON, "guided_engine.compat.serve")
+_COMMAND: Final = (*_PYTHON, "vllm.entrypoints.cli.main", "serve")  # the `vllm` command
 WORKER_CLASS: Final = "guided_engine.worker.GuidedWorker"
 _DEFAULTS: Final = {
     # Of errors that llguidance makes as it goes: half of a compile's time, where RUST_BACKTRACE is set.
@@ -33,7 +29,9 @@ _DEFAULTS: Final = {
 # by gloo), and API servers for the engines (vLLM: 600 s). The startup probe is to be what ends a start.
 _DEADLINES: Final = ("--distributed-timeout-seconds", "--cpu-distributed-timeout-seconds")
 _READY: Final = "VLLM_ENGINE_READY_TIMEOUT_S"
-_SPECULATION: Final = "--speculative-config"  # written by the operator alone
+# Written by the operator alone, each in two words.
+_MODEL: Final = "--model"
+_SPECULATION: Final = "--speculative-config"
 _TRACES: Final = "--otlp-traces-endpoint"
 MIDDLEWARE: Final = "guided_engine.admission.middleware.AdmissionMiddleware"
 
@@ -63,16 +61,20 @@ def plan(pod: PodConfig, args: Sequence[str], env: Mapping[str, str], cpus: Cpus
     deadlines = () if unsupported else tuple(word for name in _DEADLINES for word in (name, start_s))
     told = otel_variables.environment(pod, env)
     child_env = {**_DEFAULTS, _READY: start_s, **told, names.ENV_BOOT: boot, **_threads(pod, env, cpus)}
-    # The model as a word of its own, too: another word that no option takes is then one too many for vLLM.
+    # The model as a word of its own: another word that no option takes is then one too many for vLLM.
     given = (pod.model, *deadlines, *_for_this_build(args, env))
-    program = _UNKNOWN if unsupported and pod.nodes == 1 else _SERVE
+    # Of a vLLM that is not known no private name is.
+    program = _COMMAND if unsupported and versions.has_command() else _SERVE
     argv = (*program, *given, *ours, *_traces(pod), *_group(pod, env))
     return EngineCommand(argv, child_env, boot, unsupported)
 
 
 def _for_this_build(args: Sequence[str], env: Mapping[str, str]) -> list[str]:
-    """Return vLLM's arguments, for a CPU with the speculator that runs there in place of the GPUs'."""
+    """Return vLLM's arguments without the model, for a CPU with the speculator that runs there."""
     words = [*args]
+    if _MODEL in words:
+        at = words.index(_MODEL)
+        del words[at : at + 2]
     if _SPECULATION in words and versions.builds_for_cpu(env):
         at = words.index(_SPECULATION) + 1
         options = json.loads(words[at])

@@ -31,11 +31,15 @@ class Probes:
     node
         Which of its replica's pods this is. On another than the first there is no API server: it has started
         when its ranks beat.
+    first
+        The first pod's address, on another whose vLLM is left untouched: that one knows of its ranks.
     """
 
-    def __init__(self, pod: PodConfig, beats: Heartbeats, node: int = 0) -> None:
+    def __init__(self, pod: PodConfig, beats: Heartbeats, node: int = 0, first: str = "") -> None:
         self._pod = pod
-        self._ranks = pod.workers_of(node) if node else None
+        self._ranks = pod.workers_of(node) if node and not first else None
+        health, started = f"127.0.0.1:{pod.ports.engine}/health", f"{first}:{pod.ports.launcher}/startupz"
+        self._url = f"http://{started if first else health}"
         self._beats = beats
         self._engines = [StallWatch(pod.probes.stall_timeout_s) for _ in range(pod.data_parallel)]
         self._good_ns = 0  # when /health last answered 200; 0: never
@@ -101,8 +105,7 @@ class Probes:
 
     async def _is_good(self) -> bool:
         if self._ranks is None:
-            url = f"http://127.0.0.1:{self._pod.ports.engine}/health"
-            async with aiohttp.ClientSession(timeout=_HEALTH_TIMEOUT) as session, session.get(url) as answer:
+            async with aiohttp.ClientSession(timeout=_HEALTH_TIMEOUT) as http, http.get(self._url) as answer:
                 return answer.status == 200
         return all(self._beats.read(1 + rank).pid for rank in self._ranks)
 

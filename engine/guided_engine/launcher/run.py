@@ -72,7 +72,7 @@ class Launcher:
         for file in (pod.draining_file, pod.failure_file):  # an earlier container's
             file.unlink(missing_ok=True)
         beats = Heartbeats.create(pod.heartbeats_file)
-        probes = Probes(pod, beats, config.node())
+        probes = Probes(pod, beats, config.node(), self._leader if command.unsupported else "")
         await probes.start()
         engine = EngineProcess(command)
         for number in (signal.SIGTERM, signal.SIGINT):

@@ -74,7 +74,7 @@ def remarks(facts: Facts) -> Iterator[str]:
         if runners := [each.runner for each in known if row.holds(each)]:
             where = "" if len(runners) == len(known) else f" on Model Runner {runners[0]}"
             told = "vLLM refuses it at its start" if row.happens in REFUSALS else "falls back"
-            yield f"spec.{row.field}: {told}{where}: {row.message}"
+            yield f"spec.{row.field}: {told}{where}: {row.told(facts)}"
 
 
 def _device(engine: "Engine") -> Any:
@@ -102,18 +102,22 @@ def _runner(engine: "Engine", *, is_on_v1: bool) -> Any:
 def _switches(engine: "Engine") -> dict[str, bool]:
     known = ("enable-dbo", "enable-batch-sharded-sampling", "enforce-eager", "kv-sharing-fast-prefill")
     found = dict.fromkeys(known, False)
-    for word in engine.args:
-        name = option(word)
-        if (on := switch(name).removeprefix("--")) in found:
-            found[on] = name == switch(name)
+    for name in filter(None, map(option, engine.args)):
+        on = switch(name)
+        found |= {each: name == on for each in known if _means(on, f"--{each}")}
     return found
+
+
+def _means(name: str, full: str) -> bool:
+    """Return whether vLLM reads an option as another, whose beginning it may be."""
+    return name.strip("-") != "" and full.startswith(name)
 
 
 def _last(engine: "Engine", name: str) -> str:
     """Return the value of an option that counts: its last one; "" where there is none."""
     value = ""
     for word, following in itertools.pairwise([*engine.args, ""]):
-        if option(word) == name:
+        if _means(option(word), name):
             value = word.partition("=")[2] if "=" in word else following
     return value
 

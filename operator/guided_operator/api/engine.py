@@ -44,7 +44,9 @@ class EnvVar(ApiModel):
 
 
 # vLLM's own images, and copies that keep the name, have the version as tag; other tags say nothing.
-_VERSIONED_VLLM: Final = re.compile(r"(?:^|/)vllm[^/:@]*:v?([0-9]+\.[0-9]+\.[0-9]+(?:\.?(?:rc|post)[0-9]+)?)")
+_VERSIONED_VLLM: Final = re.compile(
+    r"(?:^|/)vllm[^/:@]*:v?([0-9]+\.[0-9]+\.[0-9]+(?:\.?(?:rc|post)[0-9]+)?)(?![0-9A-Za-z.]|-rc|-dev)"
+)
 
 
 class Accelerator(ApiModel):

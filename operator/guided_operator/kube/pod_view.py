@@ -43,6 +43,7 @@ class PodView:
     revision: str  # of the template it was made from
     group: str  # of pods over several nodes that are one replica; else its own name
     node: int  # its place in the group, 0 is the one that serves; -1: its label is no number
+    nodes: int  # how many pods its group has
     ip: str
     phase: str
     ready: bool
@@ -74,6 +75,7 @@ def view(pod: Object) -> PodView:
         revision=labels.get(names.LABEL_REVISION, ""),
         group=labels.get(names.LABEL_GROUP, metadata["name"]),
         node=_number(labels.get(names.LABEL_NODE, "0")),
+        nodes=_number(metadata.get("annotations", {}).get(names.ANNOTATION_NODES, "1")),
         ip=status.get("podIP", ""),
         phase=status.get("phase", "Pending"),
         ready=conditions.get("Ready", {}).get("status") == "True",
@@ -121,6 +123,7 @@ def leaders(pods: Iterable[PodView]) -> int:
     return sum(pod.node == 0 for pod in pods)
 
 
-def ready_replicas(pods: Iterable[PodView], nodes: int) -> int:
-    """Return how many replicas of so many pods are ready: all of their pods are."""
-    return sum(count >= nodes for count in Counter(pod.group for pod in pods if pod.ready).values())
+def ready_replicas(pods: Iterable[PodView]) -> int:
+    """Return how many replicas are ready: all of their pods are."""
+    ready = Counter((pod.group, pod.nodes) for pod in pods if pod.ready)
+    return sum(count == nodes for (_, nodes), count in ready.items())

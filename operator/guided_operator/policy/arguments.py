@@ -4,6 +4,7 @@ Reserved names are refused everywhere; of the rest an installation may allow and
 vLLM's, and what it refuses it says itself when it starts.
 """
 
+import itertools
 import json
 import re
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ from guided_operator.policy import reserved_options, reserved_variables
 
 _FULL: Final = re.compile(r"--[a-zA-Z0-9][a-zA-Z0-9_-]*(\.[^=]*)?(=.*)?")
 _ASYNC: Final = {"--async-scheduling", "--no-async-scheduling"}
+_TWINS: Final = ("--gpu-memory-utilization", "--device-memory-utilization")  # one option of two names
 # Options whose value is a repository or a folder, with the words that are none; and those in whose JSON, at
 # whatever place, a text with a "/" is one: --hf-overrides.text_model_id, .auto_map; code_revision of a
 # processor's code; tensorizer_uri.
@@ -54,7 +56,8 @@ class ArgumentLimits:
     def _takes(self, name: str) -> bool:
         name, deny, allow = switch(name), tuple(map(switch, self.deny)), tuple(map(switch, self.allow))
         begins_denied = name.startswith("--") and any(each.startswith(name) for each in deny)
-        if begins_denied or is_among(name, deny):
+        twins = (other for one, other in itertools.permutations(_TWINS) if one.startswith(name))
+        if begins_denied or any(is_among(each, deny) for each in (name, *twins)):
             return False
         return not allow or is_among(name, allow)
 
@@ -98,7 +101,7 @@ def _fault(word: str, *, is_first: bool, speculates: bool) -> str:
         return "must be an option (--NAME): the first word cannot be a value" if is_first else ""
     if not _FULL.fullmatch(word):
         return "write the option with its full name, as --NAME or --NAME=VALUE"
-    if speculates and option(word) in _ASYNC:
+    if speculates and any(each.startswith(option(word)) for each in _ASYNC):
         return "is set by speculative.asyncScheduling if speculative is set: remove the argument"
     return reserved_options.refusal(word)
 

@@ -57,8 +57,9 @@ def _vllm_unsupported(gm: GuidedModel) -> Iterator[Problem]:
 
 def _combination_refused(gm: GuidedModel) -> Iterator[Problem]:
     """Find what vLLM, or the plugin on a rank, would refuse of arguments and variables of the engine."""
-    for row in that_hold(facts_of(gm.spec), "operator refuses"):
-        yield Problem(f"spec.{row.field}", row.message)
+    facts = facts_of(gm.spec)
+    for row in that_hold(facts, "operator refuses"):
+        yield Problem(f"spec.{row.field}", row.told(facts))
 
 
 def _runner_unclear(gm: GuidedModel) -> Iterator[Problem]:

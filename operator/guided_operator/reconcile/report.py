@@ -68,7 +68,7 @@ def make_status(situation: Situation, now: dt.datetime) -> GuidedModelStatus:
     return GuidedModelStatus(
         observed_generation=observed.generation,
         replicas=leaders(situation.live),
-        ready_replicas=ready_replicas(situation.live, plan.nodes),
+        ready_replicas=ready_replicas(situation.live),
         updated_replicas=leaders(situation.current),
         selector=_selector(situation),
         url=plan.url if situation.is_served else "",

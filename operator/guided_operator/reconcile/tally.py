@@ -80,7 +80,7 @@ def replicas(situation: Situation) -> Replicas:
     return Replicas(
         revision=situation.revision,
         desired=plan.replicas,
-        ready=ready_replicas(situation.live, plan.nodes),
+        ready=ready_replicas(situation.live),
         updated=situation.ready,
         starting=sum(_starts(pods) for pods in groups.values()),
         start_s=progress_deadline_s(plan.model) if plan.model else 0.0,

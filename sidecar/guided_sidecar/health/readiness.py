@@ -113,8 +113,10 @@ def _ranks_unlinked(reading: Reading) -> str:
 
 
 def _heartbeats_missing(reading: Reading) -> str:
+    if reading.engine.running or _vllm_unsupported(reading):  # one that is left untouched writes none
+        return ""
     who = "not all ranks of this node" if reading.node else "not all engine cores"
-    return "" if reading.engine.running else f"{who} write heartbeats yet"
+    return f"{who} write heartbeats yet"
 
 
 def _engine_stalled(reading: Reading) -> str:
