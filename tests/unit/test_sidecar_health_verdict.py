@@ -180,7 +180,7 @@ def test_each_engine_core_of_a_pod_has_its_own_slots(tmp_path: Path) -> None:
 
 def test_the_page_shows_each_rank_and_the_worst_state_of_a_patch() -> None:
     rank = msgspec.structs.replace(RANKS[1], versions={"modelRunner": "V2"}, patches=[FAILED])
-    versions = {one.distribution: one.measured for one in BACKENDS.values()} | {"llguidance": "1.7.99"}
+    versions = {one.distribution: one.measured[-1] for one in BACKENDS.values()} | {"llguidance": "1.7.99"}
     workers = WorkersState(busy=1, restarts=Counter(crashed=3), versions=versions)
     now = reading(hellos=(LAUNCHER, CORE, rank, API), workers=workers)
     status = page(now, judge(now))
