@@ -4,6 +4,7 @@ Stock workers make it in place of vLLM's CPU runner (see `plugin`), and GuidedWo
 """
 
 import os
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final
@@ -152,7 +153,9 @@ class VirtualRunner:
         sampled = Sampled(self._documents[documents[:, None], columns], counts)
         self._window.step(state.step, len(batch.req_ids), int(counts.sum()), has_prefill=state.has_prefill)
         if masks is not None and self._window.is_open and state.step % _CHECK_EVERY == 0:
+            began_ns = time.thread_time_ns()
             self._check(batch, masks, masked, sampled)
+            self._window.thread_ns -= time.thread_time_ns() - began_ns
         for request_id, count in zip(batch.req_ids, counts.tolist(), strict=True):
             self._places[request_id][1] += count
         self._propose(state, documents, positions + counts)

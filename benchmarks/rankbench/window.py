@@ -29,6 +29,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 class Window:
     """Counts while it is open. `batch` requests must be decoding; any other step is not counted.
 
+    `thread_ns` is the CPU of the thread that samples, less that of the benchmark's own questions.
     `profile` names a file for cProfile's statistics of the thread that samples; without it none are made.
     """
 
@@ -39,10 +40,10 @@ class Window:
     tokens: int = 0
     lost_drafts: int = 0
     forbidden: int = 0
+    thread_ns: int = 0
     _profiler: cProfile.Profile | None = None
     _first: int = 0
     _last: int = 0
-    _thread_ns: int = 0
 
     @property
     def is_open(self) -> bool:
@@ -56,7 +57,7 @@ class Window:
         self.steps_seen += 1
         if self.steps_seen == LEAD_IN:
             self._first = number
-            self._thread_ns = -time.thread_time_ns()
+            self.thread_ns = -time.thread_time_ns()
             if self.profile:
                 self._profiler = cProfile.Profile(time.perf_counter)
                 self._profiler.enable()
@@ -64,7 +65,7 @@ class Window:
             self.tokens += tokens
             self._last = number
             if self.steps_seen == LEAD_IN + self.steps:
-                self._thread_ns += time.thread_time_ns()
+                self.thread_ns += time.thread_time_ns()
         if self._profiler is not None and self.steps_seen == LEAD_IN + self.steps:
             self._profiler.disable()
             self._profiler.dump_stats(self.profile)
@@ -80,7 +81,7 @@ class Window:
             wall_s=timeline.at(self._last).end - timeline.at(self._first).end if complete else 0.0,
             busy_s=sum(step.busy_s for step in measured),
             late_mask_s=sum(step.late_mask_s for step in measured),
-            thread_s=self._thread_ns / 1e9,
+            thread_s=self.thread_ns / 1e9,
             lost_drafts=self.lost_drafts,
             forbidden=self.forbidden,
         )
