@@ -17,10 +17,10 @@ V1 and V2 are vLLM's model runners: V2 is the default on CUDA, and on a CPU with
 `VLLM_USE_V2_MODEL_RUNNER` in `engine.env`: `"1"` is V2, `"0"` V1.
 
 ## What ran
-On a CPU, V2 with Triton's interpreter. A cell is one of `tests/engine/test_matrix.py` (results:
-`tests/engine/matrix.md`). On an H200, `tests/gpu` compared one rank, V2, async, with a tiny float32 model,
-without drafts and with DraftModel, NGram, Eagle3, and MTP with one draft token. Eagle3 heads are made for the
-tests; MTP layers are MiMo's, or made for the tests.
+On a CPU, V2 with Triton's interpreter. A cell is one of `tests/engine/test_matrix.py` (results by vLLM:
+`tests/engine/matrix.md`). On an H200 with vLLM 0.32, `tests/gpu` compared one rank, V2, async, with a tiny
+float32 model, without drafts and with DraftModel, NGram, Eagle3, and MTP with one draft token. Eagle3 heads
+are made for the tests; MTP layers are MiMo's, or made.
 
 """
 _REFUSED: Final = """
