@@ -91,6 +91,15 @@ def test_a_bounded_string_of_a_tag_is_json(served: WorkerAndRank, form: Any, is_
         assert is_taken == is_valid, text
 
 
+# Where lead bytes change, and beside the surrogates.
+OF_UTF_8 = [
+    chr(code).encode()
+    for code in (0x100, 0x7FF, 0x800, 0xFFF, 0x1000, 0xD000, 0xD55C, 0xD7FF, 0xE000, 0xFFFF)
+]
+OF_NONE = [b"\x80", b"\xc0\x80", b"\xe0\x80\x80", b"\xe0\x9f\xbf", b"\xed\xa0\x80", b"\xed\xbf\xbf"]
+OF_NONE += [b"\xf0\x80\x80\x80", b"\xf4\x90\x80\x80"]
+
+
 @pytest.mark.parametrize(
     ("kind", "spec", "before"),
     [
@@ -99,20 +108,22 @@ def test_a_bounded_string_of_a_tag_is_json(served: WorkerAndRank, form: Any, is_
         ("json", {"properties": {"a": {}}, "additionalProperties": {}}, '{"'),
         ("regex", "b.b", "b"),
         ("regex", "[^b]", ""),
+        ("regex", "[^b]*", ""),
         ("grammar", "root ::= [^b]", ""),
+        ("grammar", "root ::= [^b]*", ""),
         ("grammar", "root ::= [\u0100-\uffff]", ""),
         ("structural_tag", _format({"type": "regex", "pattern": "[^b]{3}"}), ""),
     ],
 )
 @pytest.mark.parametrize("backend", ["xgrammar", "guidance"])
-def test_no_character_is_a_surrogate(
+def test_every_character_is_utf_8(
     served: WorkerAndRank, backend: Any, kind: Any, spec: Any, before: str
 ) -> None:
-    """An encoded one is no UTF-8: it is three characters for whoever reads it with replacement."""
+    """Another byte is a character of its own, or several, for whoever reads it with replacement."""
     if backend == "guidance" and kind in {"grammar", "structural_tag"}:
         pytest.skip("it does not take such a text")
     text = spec if isinstance(spec, str) else json.dumps(spec)
     compiled = served.backends[backend].compile(kind, text)
-    for character, is_taken in ((b"\xed\xa0\x80", False), (b"\xed\xbf\xbf", False), (b"\xee\x80\x80", True)):
+    for character in OF_UTF_8 + OF_NONE:
         tokens = [served.tokens.index(bytes([byte])) for byte in before.encode() + character]
-        assert compiled.matcher().accept(tokens) == is_taken
+        assert compiled.matcher().accept(tokens) == (character in OF_UTF_8), character

@@ -8,16 +8,18 @@ r"""Classes of characters as xgrammar 0.2.8 should write them.
 
 import itertools
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-# An expression of a grammar's serialised form: its kind, how many numbers follow, these. Of a class, they are
-# whether it is negated, then its ranges.
-_CLASS: Final = 1
+# An expression of a grammar's serialised form: its kind, how many numbers follow, these. Of a class, with or
+# without a star, they are whether it is negated, then its ranges.
+_CLASSES: Final = (1, 2)
 _HEAD: Final = 3
 _LOW, _HIGH = _SURROGATES = (0xD800, 0xDFFF)
 _CONTROLS: Final = (0, 0x1F)
 _LAST: Final = 0x10FFFF
+# How many characters begin with one byte of UTF-8, up to which character; the first of three has fewer.
+_LEAD_BYTES: Final = ((0x80, 0x7F), (0x40, 0x7FF), (0x800, 0xFFF), (0x1000, 0xFFFF), (0x40000, _LAST))
 _OF_LENGTHS: Final = [34, 34, 92, 92, 13, 13, 10, 10]
 
 
@@ -33,7 +35,7 @@ def of_text(written: str, *, is_json: bool) -> str:
     form: Any = json.loads(written)
     data = form["grammar_expr_data"]
     expressions = [data[start : start + 2 + data[start + 1]] for start in form["grammar_expr_indptr"]]
-    changed = [_class(one, is_json=is_json) if one[0] == _CLASS else one for one in expressions]
+    changed = [_class(one, is_json=is_json) if one[0] in _CLASSES else one for one in expressions]
     if changed == expressions:
         return written
     form["grammar_expr_data"] = [number for expression in changed for number in expression]
@@ -48,7 +50,21 @@ def _class(expression: Sequence[int], *, is_json: bool) -> list[int]:
         ranges = _gaps([*controls, *ranges, *_SURROGATES])
     else:
         ranges = _gaps([*_gaps(ranges), *_SURROGATES])
-    return [_CLASS, 1 + len(ranges), 0, *ranges]
+    ranges = [end for pair in zip(ranges[::2], ranges[1::2], strict=True) for end in _by_lead_byte(*pair)]
+    return [expression[0], 1 + len(ranges), 0, *ranges]
+
+
+def _by_lead_byte(first: int, last: int) -> Iterator[int]:
+    """Yield the ends of ranges that together hold this one's characters.
+
+    xgrammar 0.2.7 is right only about ranges of whole lead bytes of UTF-8, or within one.
+    """
+    while first <= last:
+        size, most = next((size, most) for size, most in _LEAD_BYTES if first <= most)
+        most, rest = min(last, most), first % size
+        end = first - rest + size - 1 if rest or first + size - 1 > most else most - (most + 1) % size
+        yield from (first, min(end, most))
+        first = min(end, most) + 1
 
 
 def _gaps(ranges: Sequence[int]) -> list[int]:
