@@ -76,6 +76,9 @@ NAMED = {"type": "object", "properties": {"größe": {}}, "required": ["größe"
         ("regex", r"[\s]0[ß]e", " 0ße"),
         ("regex", "\x7fe", "\x7fe"),
         ("grammar", 'root ::= "größe"', "größe"),
+        ("regex", "[a^]", "a"),
+        ("grammar", r"root ::= [\^a]", "a"),
+        ("grammar", r"root ::= [\^-z]", "_"),
     ],
     ids=str,
 )
@@ -109,7 +112,7 @@ def _texts(words: Vocabulary, vllms: Any, vocab_size: int) -> Any:
     byte that no UTF-8 has (xgrammar 0.2.7 allows them).
     """
     hidden = {*vllms.tokenizer.all_special_ids} - {EOS}
-    others = re.compile(rb"[\x00-\x09\x0b\x0c\x0e-\x1f\xf5-\xff]")
+    others = re.compile(rb"[\x00-\x09\x0b\x0c\x0e-\x1f\xc0\xc1\xf5-\xff]")
     shown = [
         token == EOS or (token not in hidden and text != b"" and not others.search(text))
         for token, text in enumerate(words.tokens)

@@ -158,6 +158,25 @@ def test_auto_beside_a_schema_gives_a_call_or_an_answer(thinking_pod: Pod, route
     assert json.loads(told.arguments or told.said)["mood"] in ("good", "bad")
 
 
+@pytest.mark.parametrize("last", ["</think>\n\n", ""], ids=["closed last", "open last"])
+def test_each_chat_of_a_batch_is_read_by_its_own_prompt(thinking_pod: Pod, last: str) -> None:
+    ends = ["", "</think>\n\n"] if last else ["</think>\n\n", ""]
+    chats = [[*MESSAGE["messages"], {**THOUGHT, "content": f"<think>\nI see.\n{end}"}] for end in ends]
+    body = {
+        "model": "tiny",
+        "temperature": 0,
+        **BODIES[CHAT],
+        **ANSWERS[CHAT],
+        **CONTINUED,
+        "messages": chats,
+    }
+    response = httpx.post(f"{thinking_pod.url}{CHAT}/batch", json=body, timeout=openai.TIMEOUT_S)
+    for end, choice in zip(ends, response.json()["choices"], strict=True):
+        message = choice["message"]
+        assert json.loads(message["content"])["mood"] in ("good", "bad")
+        assert bool(message["reasoning"]) == (not end)
+
+
 @streams
 @pytest.mark.parametrize("route", [CHAT, RESPONSES])
 def test_a_stop_token_while_it_thinks_does_not_end_it(thinking_pod: Pod, route: str, stream: bool) -> None:  # noqa: FBT001 - a case

@@ -114,6 +114,13 @@ async def test_it_passes_and_asks_no_more(engine: Engine, probe: GuidedProbe) ->
     assert not int(flags, 16) & 1, "its trace is kept by nobody"  # sampled, as W3C has it
 
 
+async def test_with_vllms_own_scheduler_any_answer_will_do(engine: Engine) -> None:
+    """Stock vLLM masks no completion of a model that reasons: its pod was never ready."""
+    engine.answer = {"choices": [{"text": "Hm, I", "finish_reason": "length"}]}
+    async with engine.probed(placement="Scheduler") as probe:
+        await becomes(probe, "Passed")
+
+
 @pytest.mark.parametrize("why", ["no grammar worker", "draining", "starting"])
 async def test_an_engine_that_cannot_answer_yet_is_not_asked_and_no_failure(tmp_path: Path, why: str) -> None:
     engine = Engine(tmp_path)

@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple
 ROOT: Final = Path(__file__).parents[2]
 TABLE: Final = Path(__file__).with_name("seams.txt")
 GONE: Final = "-"
-_VERBS: Final = frozenset({"get", "post", "put", "delete", "patch", "websocket", "api_route"})
+_VERBS: Final = frozenset({"get", "post", "put", "delete", "patch", "websocket", "api_route", "add_api_route"})
 _DEFINITIONS: Final = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
@@ -93,7 +93,7 @@ class Source:
     def _routes(self) -> Iterator[str]:
         for path in self._files:
             for node in ast.walk(self._tree(path)) if "entrypoints" in path.parts else ():
-                for call in getattr(node, "decorator_list", ()):
+                for call in (node, *getattr(node, "decorator_list", ())):
                     match call:
                         case ast.Call(
                             func=ast.Attribute(attr=verb), args=[ast.Constant(value=str(route)), *_]

@@ -22,7 +22,8 @@ class HttpExchange:
     `failure` is the error to answer with, whatever the handler makes of it;
     `request_id` is what client and vLLM call the request, "" until either has said so;
     `written` is where the client wrote constraints and tools, by the body's keys;
-    `prompt` is the ids of its prompt's tokens, [] where vLLM was given none;
+    `prompts` are the different prompts, as token ids, that it brings to the engine, where vLLM tells no
+    parser the one of its answer; `hides_reasoning`: the answer is to leave reasoning out;
     `spec` is the text of the constraint that came of it, as wire.Prepare takes it;
     `unenforced` are JSONPaths of what its grammars ask for, and are not enforced in;
     `ignored` are keys of its body that vLLM does not know;
@@ -38,7 +39,8 @@ class HttpExchange:
     grammar_key: str | None = None
     request_id: str = ""
     written: Mapping[str, Any] = field(default_factory=dict)
-    prompt: list[int] = field(default_factory=list)
+    prompts: set[tuple[int, ...]] = field(default_factory=set)
+    hides_reasoning: bool = False
     spec: str = ""
     unenforced: list[str] = field(default_factory=list)
     ignored: list[str] = field(default_factory=list)

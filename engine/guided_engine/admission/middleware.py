@@ -130,6 +130,7 @@ class _Response:
             exchange.model = model if is_fit else None
             exchange.ignored = request_body.ignored(self._app, exchange.route, body)
             exchange.written = client_paths.written(body)
+            exchange.hides_reasoning = body.get("include_reasoning") is False
             request_checks.check(exchange.route, body, self._pod.guided_decoding.compile.max_schema_bytes)
         except GuidedError as error:
             exchange.fail(error)

@@ -3,7 +3,7 @@
 import copy
 import functools
 import weakref
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -18,6 +18,8 @@ from guided_engine.compat.api_ends import ADMITTED, end, error_of
 from guided_engine.ledger import LedgerEntry
 
 AddRequest = Callable[..., Awaitable[Any]]
+# On a parser: the prompt of its answer.
+_PROMPT: Final = "_guided_prompt"
 
 
 def _apply_admission(_config: PodConfig) -> None:
@@ -32,6 +34,7 @@ def _apply_admission(_config: PodConfig) -> None:
     chat, parser = ChatCompletionRequest, DelegatingParser
     if minor.here().resolves_reasoning:
         chat.resolve_reasoning_ended = _hiding(chat.resolve_reasoning_ended)
+        parser.set_prompt_token_ids = _remembering(parser.set_prompt_token_ids)
     parser.extract_reasoning = _reading(parser.extract_reasoning)
 
 
@@ -62,10 +65,7 @@ def _admitting(add_request: AddRequest) -> AddRequest:
         except GuidedError as error:
             raise GuidedRequestError(error) from error
         gate.client.end = functools.partial(end, self)
-        kwargs |= admitted.reasoning(kwargs)
-        admitted.exchange.prompt = (
-            list(prompt.get("prompt_token_ids", ())) if isinstance(prompt, dict) else []
-        )
+        kwargs |= _reasoning(admitted, prompt, kwargs)
 
         async def add() -> Any:
             return await add_request(self, request_id, prompt, _told(params, admitted), *args, **kwargs)
@@ -85,6 +85,17 @@ def _admitting(add_request: AddRequest) -> AddRequest:
         return collector
 
     return admitting
+
+
+def _reasoning(admitted: Admitted, prompt: Any, said: dict[str, Any]) -> dict[str, bool | None]:
+    """Return what the engine is told of reasoning beside what was `said`; note the prompt for the parser."""
+    told: dict[str, bool | None] = {**admitted.reasoning(said)}
+    if minor.here().resolves_reasoning or admitted.lease is None:
+        return told
+    tokens = prompt.get("prompt_token_ids") if isinstance(prompt, dict) else None
+    admitted.exchange.prompts.add(tuple(tokens or ()))  # a batch of chats has several
+    # vLLM takes what is left out of the answer for over.
+    return told | ({"reasoning_ended": None} if admitted.exchange.hides_reasoning else {})
 
 
 def _told(params: Any, admitted: Admitted) -> Any:
@@ -174,13 +185,24 @@ def _hiding(resolve: Callable[..., bool | None]) -> Callable[..., bool | None]:
     return hiding
 
 
+def _remembering(set_prompt: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(set_prompt)
+    def remembering(self: Any, prompt_token_ids: Sequence[int]) -> None:
+        set_prompt(self, prompt_token_ids)
+        setattr(self, _PROMPT, prompt_token_ids)
+
+    return remembering
+
+
 def _reading(extract: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(extract)
     def reading(self: Any, model_output: str, request: Any) -> Any:
         """Read an answer whose prompt had ended the reasoning as vLLM does in a stream: all is content."""
         exchange = current.get()
-        if exchange is not None and exchange.kind is not None and self.is_reasoning_end(exchange.prompt):
-            return None, model_output
+        if exchange is not None and exchange.kind is not None:
+            known = [getattr(self, _PROMPT)] if hasattr(self, _PROMPT) else exchange.prompts
+            if len(known) == 1 and self.is_reasoning_end([*next(iter(known))]):
+                return None, model_output
         return extract(self, model_output, request)
 
     return reading

@@ -27,7 +27,7 @@ class Minor(NamedTuple):
     has_implicit_ends
         A parser says whether the token that ends reasoning is content itself.
     resolves_reasoning
-        A chat request says itself whether its prompt ended the reasoning.
+        A chat request says itself whether its prompt ended the reasoning, and parsers are told the prompt.
     has_scheduled_passes
         A draft model of Model Runner V2 is told how many draft tokens the scheduler asked for.
     has_default_arguments

@@ -17,6 +17,7 @@ _CLASSES: Final = (1, 2)
 _HEAD: Final = 3
 _LOW, _HIGH = _SURROGATES = (0xD800, 0xDFFF)
 _CONTROLS: Final = (0, 0x1F)
+_CARET: Final = ord("^")
 _LAST: Final = 0x10FFFF
 # How many characters begin with one byte of UTF-8, up to which character; the first of three has fewer.
 _LEAD_BYTES: Final = ((0x80, 0x7F), (0x40, 0x7FF), (0x800, 0xFFF), (0x1000, 0xFFFF), (0x40000, _LAST))
@@ -51,6 +52,9 @@ def _class(expression: Sequence[int], *, is_json: bool) -> list[int]:
     else:
         ranges = _gaps([*_gaps(ranges), *_SURROGATES])
     ranges = [end for pair in zip(ranges[::2], ranges[1::2], strict=True) for end in _by_lead_byte(*pair)]
+    if ranges[:1] == [_CARET]:  # a cached compile writes a class as a text, and reads that as negated
+        ranges = [_CARET + 1, *ranges[1:]] if ranges[1] > _CARET else ranges[2:]
+        ranges += [_CARET, _CARET]
     return [expression[0], 1 + len(ranges), 0, *ranges]
 
 

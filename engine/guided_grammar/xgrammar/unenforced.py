@@ -48,6 +48,14 @@ _OTHERWISE: Final = (
     "xgrammar matches a pattern only against the entire string, without escapes and inner anchors"
 )
 _LONG_REPEAT: Final = f"xgrammar refuses a repeat bound over {_REPEAT_LIMIT}"
+# Of a regex, or of EBNF: what xgrammar reads as something else.
+_MISREAD: Final = {
+    "an escaped ^ that begins a class, which it negates": re.compile(r"(?<!\\)(?:\\\\)*\[\\\^"),
+    "an escape by number that a digit or a letter to f follows": re.compile(
+        r"(?<!\\)(?:\\\\)*\\(?:x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4})(?=[0-9a-fA-F])"
+    ),
+    "&&, -- or ~~ in a class": re.compile(r"(?<!\\)(?:\\\\)*\[[^\]]*(?:&&|--|~~)[^\]]*\]"),
+}
 _HALF: Final = "half of a surrogate pair is not a character; write the character itself"
 _SURROGATE: Final = re.compile(r"(?<!\\)(?:\\\\)*\\(?:u|u\{|U0000|x\{)[dD][89a-fA-F][0-9a-fA-F]{2}")
 
@@ -60,6 +68,9 @@ def lacks(kind: Kind, value: Any) -> Unsupported | None:
         return Unsupported(None, _LONG_REPEAT)
     if kind in {"regex", "grammar"} and _SURROGATE.search(value):
         return Unsupported(None, _HALF)
+    misread = (what for what, text in _MISREAD.items() if kind == "regex" and text.search(value))
+    if (what := next(misread, None)) is not None:
+        return Unsupported(None, f"xgrammar misreads {what}")
     if kind == "grammar" and is_lark(value):
         return Unsupported(None, "xgrammar reads only EBNF, and this is Lark; use guidance")
     return None
