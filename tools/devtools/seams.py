@@ -19,7 +19,9 @@ from typing import Any, Final, NamedTuple
 ROOT: Final = Path(__file__).parents[2]
 TABLE: Final = Path(__file__).with_name("seams.txt")
 GONE: Final = "-"
-_VERBS: Final = frozenset({"get", "post", "put", "delete", "patch", "websocket", "api_route", "add_api_route"})
+_VERBS: Final = frozenset(
+    {"get", "post", "put", "delete", "patch", "websocket", "api_route", "add_api_route"}
+)
 _DEFINITIONS: Final = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
