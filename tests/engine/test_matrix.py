@@ -39,7 +39,7 @@ SPECULATING = [cell for cell in CELLS if cell.speculates]
 FLAT = [cell for cell in SPECULATING if cell.pipeline_parallel == 1]
 OF_A_DRAFT_MODEL = [cell for cell in FLAT if (cell.runner, cell.speculation) == ("V2", "draft")]
 COMPARED = [cell for cell in SPECULATING if cell.sync != cell and cell.sync in CELLS]
-FEWEST_COMPARED = 20
+FEWEST_COMPARED = 15
 MANY = 1000  # digests, of some thousand tokens that the guided requests of a cell have
 
 
@@ -111,7 +111,7 @@ def test_output_equals_upstreams_token_for_token(engines: Engines, cell: Cell, b
     ended = sum(reason == "stop" for _, reason, _ in ours)
     engines.tell(cell, backend, len(ours) - len(unlike), len(ours))
     assert not [request for request in unlike if not _upstream_differs(cell, request)]
-    assert ended >= 0.8 * len(ours)  # the corpus exercises ends, not only limits
+    assert ended >= 0.7 * len(ours)  # the corpus exercises ends, not only limits
 
 
 def _is_early(request: matrix_requests.Request, answer: Sequence[Any]) -> bool:

@@ -1,5 +1,7 @@
-r"""Classes of characters as xgrammar 0.2.8 should write them.
+r"""Classes of characters as xgrammar should write them.
 
+- 0.2.7 misreads a negated class, and a range that ends within a lead byte of UTF-8: each is written as what
+  it holds, by lead byte.
 - No text in UTF-8 has a surrogate: a class that takes an encoded one takes three characters for whoever reads
   it, and counts one.
 - Strings whose length it compiles are of `[^"\\\r\n]`, where tabs can be, which is no JSON. Here they have
@@ -59,10 +61,7 @@ def _class(expression: Sequence[int], *, is_json: bool) -> list[int]:
 
 
 def _by_lead_byte(first: int, last: int) -> Iterator[int]:
-    """Yield the ends of ranges that together hold this one's characters.
-
-    xgrammar 0.2.7 is right only about ranges of whole lead bytes of UTF-8, or within one.
-    """
+    """Yield the ends of ranges that together hold these characters, of whole lead bytes or within one."""
     while first <= last:
         size, most = next((size, most) for size, most in _LEAD_BYTES if first <= most)
         most, rest = min(last, most), first % size
