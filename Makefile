@@ -101,7 +101,7 @@ seams:  ## what another vLLM changed of what the plugin relies on, by its wheel'
 
 # Where a vLLM could mean something else by the same names; all of tests/contract runs by .venv-VLLM/bin/pytest.
 MINORS := $(addprefix tests/contract/test_,$(addsuffix .py,seams minors combinations core_detached drafts_by_load rank_copies \
-  rank_reasoning request_reading forced_tools grammar_masks structural_tags tools_as_response_format operator_arguments tokenizer_fingerprint))
+  rank_reasoning request_reading forced_tools grammar_masks structural_tags upstream tools_as_response_format operator_arguments tokenizer_fingerprint))
 
 .PHONY: test-minor
 test-minor: $(SETUP)  ## another vLLM: what the plugin relies on, and cells of the engine matrix (VLLM=0.33.0 MATRIX=V1-tp1-draft-sync)
