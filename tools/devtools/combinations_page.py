@@ -106,7 +106,7 @@ def combinations_text() -> str:
     """Return the page."""
     ran = (f"- {_what(one)}: `{one.test.removeprefix(f'{_MATRIX} ')}`\n" for one in RAN)
     refused = "".join(_section(happens) for happens in _HEADINGS)
-    return "".join([_HEAD, *ran, _REFUSED.format(versions=" and ".join(SUPPORTED_VLLM)), refused])
+    return "".join([_HEAD, *ran, _REFUSED.format(versions=", ".join(SUPPORTED_VLLM)), refused])
 
 
 def _what(one: Ran) -> str:

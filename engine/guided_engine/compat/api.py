@@ -95,7 +95,7 @@ def _reasoning(admitted: Admitted, prompt: Any, said: dict[str, Any]) -> dict[st
     tokens = prompt.get("prompt_token_ids") if isinstance(prompt, dict) else None
     admitted.exchange.prompts.add(tuple(tokens or ()))  # a batch of chats has several
     # vLLM takes what is left out of the answer for over.
-    return told | ({"reasoning_ended": None} if admitted.exchange.hides_reasoning else {})
+    return ({"reasoning_ended": None} if admitted.exchange.hides_reasoning else {}) | told
 
 
 def _told(params: Any, admitted: Admitted) -> Any:

@@ -48,7 +48,7 @@ _OTHERWISE: Final = (
     "xgrammar matches a pattern only against the entire string, without escapes and inner anchors"
 )
 _LONG_REPEAT: Final = f"xgrammar refuses a repeat bound over {_REPEAT_LIMIT}"
-# Of a regex, or of EBNF: what xgrammar reads as something else.
+# Of a regex: what xgrammar reads as something else.
 _MISREAD: Final = {
     "an escaped ^ that begins a class, which it negates": re.compile(r"(?<!\\)(?:\\\\)*\[\\\^"),
     "an escape by number that a digit or a letter to f follows": re.compile(
@@ -70,7 +70,7 @@ def lacks(kind: Kind, value: Any) -> Unsupported | None:
         return Unsupported(None, _HALF)
     misread = (what for what, text in _MISREAD.items() if kind == "regex" and text.search(value))
     if (what := next(misread, None)) is not None:
-        return Unsupported(None, f"xgrammar misreads {what}")
+        return Unsupported(None, f"xgrammar misreads {what}: write it otherwise, or use guidance")
     if kind == "grammar" and is_lark(value):
         return Unsupported(None, "xgrammar reads only EBNF, and this is Lark; use guidance")
     return None
