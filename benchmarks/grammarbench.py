@@ -88,7 +88,7 @@ async def pod(guided: GuidedDecodingConfig, model: Path) -> AsyncIterator[tuple[
 
 def serve_as_rank(config: Path) -> None:
     """Load what the service asks for, as a sampling rank does, until killed."""
-    from guided_engine.ranks.loaded_grammars import LoadedGrammars  # noqa: PLC0415 - in this process alone
+    from guided_engine.matchers.loaded_grammars import LoadedGrammars  # noqa: PLC0415 - in this process alone
     from guided_engine.service_link import ServiceLink  # noqa: PLC0415 - as above
     from guided_grammar.registry import Backends  # noqa: PLC0415 - as above
     from guided_sidecar.grammar.compile import vocabulary as words  # noqa: PLC0415 - as above

@@ -28,14 +28,15 @@ from transformers import AutoTokenizer
 if not torch.cuda.is_available():
     import vllm.v1.worker.cpu.shm  # noqa: F401 - a CPU's memory counts as pinned
 
+from guided_engine.ranks.arrivals import RankTraits
+
 from guided_contract.config import LogitsProcessorConfig
 from guided_contract.wire import Load, Ticket
 from guided_engine.compat.edits_v2 import EditsV2
+from guided_engine.matchers.bitmasks import BitmaskBuffer
+from guided_engine.matchers.loaded_grammars import LoadedGrammars
 from guided_engine.processors.interface import Context
 from guided_engine.processors.registry import Registry, Running
-from guided_engine.ranks.arrivals import RankTraits
-from guided_engine.ranks.bitmasks import BitmaskBuffer
-from guided_engine.ranks.loaded_grammars import LoadedGrammars
 from guided_engine.ranks.rank_guide import RankGuide
 from guided_engine.ranks.step import Arrival, Plan
 from guided_grammar.registry import Backends, Tokenizer

@@ -72,7 +72,7 @@ class Torch:
 
 def watch() -> None:
     """Have the plugin's masks, where they are allocated, see this device."""
-    from guided_engine.ranks import bitmasks  # noqa: PLC0415 - loads both grammar libraries
+    from guided_engine.matchers import bitmasks  # noqa: PLC0415 - loads both grammar libraries
 
     vars(bitmasks)["torch"] = Torch()
 

@@ -8,7 +8,7 @@ from typing import Any, Final, Protocol
 
 from guided_contract.config import PodConfig
 from guided_contract.errors import GuidedError
-from guided_engine.ranks.loaded_grammars import LoadedGrammars
+from guided_engine.matchers.loaded_grammars import LoadedGrammars
 from guided_grammar.backend import Backend, BackendError, Threads
 from guided_grammar.matching import Matcher
 from guided_grammar.registry import Backends

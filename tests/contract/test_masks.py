@@ -17,9 +17,10 @@ import pytest
 from guided_contract.backends import NAMES
 from guided_contract.choices import BOUND, MOST
 from guided_contract.wire import Load
-from guided_engine.ranks.bitmasks import BitmaskBuffer
+from guided_engine.matchers.bitmasks import MaskFiller
 from guided_grammar.backend import BackendError
 from guided_grammar.guided_rows import GuidedRows
+from guided_grammar.masks import words as mask_words
 from guided_grammar.matching import Matcher
 from guided_sidecar.grammar.compile import followed, tagged
 from support.worker_and_rank import EOS, WorkerAndRank
@@ -99,8 +100,10 @@ def drawn(text: str, chance: random.Random, most: int = 0) -> str:
 def rows(served: WorkerAndRank, matcher: Matcher, drafts: Sequence[int] = ()) -> Any:
     """Return the masks for the next token and after each draft."""
     walk = GuidedRows(matcher, 0, 1 + len(drafts), drafts)
-    filled, _ = BitmaskBuffer(3, served.words.vocab_size, served.backends).fill([walk], walk.end)
-    bits = np.unpackbits(np.ascontiguousarray(filled).view(np.uint8), axis=1, bitorder="little")
+    vocab_size = served.words.vocab_size
+    filled = np.zeros((walk.end, mask_words(vocab_size)), np.int32)
+    MaskFiller(3, vocab_size, served.backends).fill([walk], filled)
+    bits = np.unpackbits(filled.view(np.uint8), axis=1, bitorder="little")
     return bits[:, : len(served.tokens)].astype(bool)
 
 

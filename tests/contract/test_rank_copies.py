@@ -14,7 +14,7 @@ import torch
 
 from guided_engine.compat import minor
 from guided_engine.compat.runner_v2 import RunnerV2
-from support.rank import VOCAB, Rank, arrival
+from support.rank import VOCAB, Rank, Sampled, arrival
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
@@ -103,7 +103,7 @@ class OnDevice:
         masks = self.rank.step(new, computed=computed, scheduled={"r": 1})
         self.expected.append(masks.bitmask.copy())
         self.adapter.sample(self._sample, masks, None)
-        self.rank.guide.sampled(lambda: [("r", [TEXT[number]])])
+        self.rank.guide.sampled(Sampled({"r": [TEXT[number]]}))
 
     def _sample(self, grammar_output: Any) -> None:
         batch = SimpleNamespace(

@@ -8,7 +8,7 @@ import pytest
 
 from guided_contract import records
 from guided_contract.records import Digest, Digests
-from guided_engine.ranks.agreement import Agreement, Progress
+from guided_engine.matchers.agreement import Agreement, Progress
 from guided_sidecar.ranks import agreement
 from support.rank import EOS, A, B, C, Rank, arrival
 
@@ -73,7 +73,7 @@ def test_preemption_repeats_none() -> None:
         for token in [B] * 4:
             rank.next(r=[token])
     assert said(one) == said(other)
-    assert [sent.position for sent in said(one)] == [0, 1, 2, 3, 4]
+    assert [sent.position for sent in said(one)] == [0, 1, 2, 3, 4, 5]
 
 
 @pytest.mark.parametrize("strays", [False, True])

@@ -2,7 +2,7 @@
 
 import importlib
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,6 +14,7 @@ from guided_contract.errors import ErrorCode
 from guided_contract.records import Decode
 from guided_contract.wire import Ticket
 from guided_engine.compat.runner import ENDS_ATTRIBUTE, tell_faults
+from guided_engine.matchers import stopwatch
 from guided_engine.processors.interface import (
     Edits,
     Params,
@@ -21,11 +22,10 @@ from guided_engine.processors.interface import (
     SequenceInfo,
     SequenceProcessor,
 )
-from guided_engine.ranks import stopwatch
 from guided_engine.ranks.step import RowFault
 from guided_grammar.llguidance.matcher import GuidanceFiller, GuidanceMatcher
 from support.odd_processors import Spy
-from support.rank import EOS, VOCAB, A, B, C, Rank, acceptable, arrival, forbidden, rows
+from support.rank import EOS, VOCAB, A, B, C, Rank, Sampled, acceptable, arrival, forbidden, rows
 
 FREE = list(range(VOCAB))
 NO_TOKEN = RowFault(0, ErrorCode.SEQUENCE_PROCESSOR_NO_TOKEN)
@@ -216,7 +216,7 @@ class TestEnds:
 
     def test_a_native_fault_while_another_goes_on(self, rank: Rank) -> None:
         begin(rank, "ab", "r", "s")
-        rank.guide._sequences["r"].matcher.native.consume_tokens([C])  # the library's own error state
+        rank.sequence("r").matcher.native.consume_tokens([C])  # the library's own error state
         assert rows(rank.next("r", "s", s=[A])) == [FREE, [B]]
         assert rank.sampled(r=[5], s=[B]) == {"r": "sequence_matcher_failed"}
 
@@ -352,11 +352,12 @@ class TestProcessors:
         rank = processed(COUNTS, names="rs")
         copied: dict[str, RowFault] = {}
 
-        def read() -> Iterator[tuple[str, list[int]]]:
-            copied["r"] = NO_TOKEN  # what it waits for
-            yield from (("r", [7]), ("s", [8]))
+        class Late(Sampled):
+            def read(self) -> Any:
+                copied["r"] = NO_TOKEN  # what it waits for
+                return super().read()
 
-        rank.guide.sampled(read, lambda: dict(copied))
+        rank.guide.sampled(Late({"r": [7], "s": [8]}), lambda: dict(copied))
         rank.step(computed={"r": 3, "s": 3}, scheduled={"r": 1, "s": 1})
         assert edits(rank) == {("s", 0): [1, 8]}
         assert rank.sampled(s=[8]) == {"r": "sequence_processor_no_token"}
@@ -366,7 +367,7 @@ class TestProcessors:
         rank = processed(COUNTS, names="rs")
         rank.next(r=[7], s=[7], drafts={"r": [7], "s": [7]})
         faults = dict.fromkeys("rs", NO_TOKEN._replace(row=1))
-        rank.guide.sampled(lambda: [("r", [8]), ("s", [7, 8])], lambda: faults)
+        rank.guide.sampled(Sampled({"r": [8], "s": [7, 8]}), lambda: faults)
         rank.step(computed={"r": 4, "s": 5}, scheduled={"r": 1, "s": 1})
         assert edits(rank) == {("r", 0): [2, 15]}
         assert rank.sampled(r=[8]) == {"s": "sequence_processor_no_token"}

@@ -6,7 +6,7 @@ import pytest
 
 from guided_contract.backends import Backend
 from guided_contract.wire import Load, Unload
-from guided_engine.ranks.loaded_grammars import LoadedGrammars, LoadError
+from guided_engine.matchers.loaded_grammars import LoadedGrammars, LoadError
 from guided_grammar.backend import BackendError
 from guided_grammar.registry import Backends
 from guided_sidecar.grammar.compile.vocabulary import Vocabulary

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from guided_contract.wire import Backend, Kind
-from guided_engine.ranks.bitmasks import BitmaskBuffer, settle_dead_ends
+from guided_engine.matchers.bitmasks import MaskFiller, settle_dead_ends
 from guided_grammar.guided_rows import GuidedRows
 from guided_grammar.matching import Matcher
 from support.grammars import OF_EVERY_KIND
@@ -59,6 +59,12 @@ def made(words: WorkerAndRank, backend: Backend, kind: Kind, spec: str) -> Twins
     return Twins(lambda: loaded.matcher([EOS]), upstream)
 
 
+def filled(filler: MaskFiller, walks: list[GuidedRows[Any]], width: int = VOCAB) -> np.ndarray:
+    bitmask = np.zeros((walks[-1].end, width // 32), np.int32)
+    filler.fill(walks, bitmask)
+    return bitmask
+
+
 @pytest.fixture(scope="module")
 def words() -> WorkerAndRank:
     return WorkerAndRank.of("tiny")
@@ -90,7 +96,7 @@ def upstream_rows(grammar: Any, drafts: list[int], rows: int) -> np.ndarray:
 def test_rows_equal_upstreams_with_every_kind_of_draft(words: WorkerAndRank) -> None:
     """Of all grammars in one step, whose rows are filled together."""
     rng = random.Random(7)
-    buffer = BitmaskBuffer(64, VOCAB, words.backends)
+    filler = MaskFiller(64, VOCAB, words.backends)
     twins = [made(words, backend, *OF_EVERY_KIND[name]) for backend, name in TAKEN]
     for _ in range(4):
         sequences = [(one.ours(), one.upstream()) for one in twins]
@@ -100,11 +106,11 @@ def test_rows_equal_upstreams_with_every_kind_of_draft(words: WorkerAndRank) -> 
                 break
             walks: list[GuidedRows[Any]] = []
             for ours, _ in sequences:
-                drafts = _ahead(buffer, ours, rng)
+                drafts = _ahead(filler, ours, rng)
                 if rng.random() < 0.4 and drafts:
                     drafts[rng.randrange(len(drafts))] = rng.randrange(3, VOCAB)  # most likely wrong
                 walks.append(GuidedRows(ours, walks[-1].end if walks else 0, 1 + len(drafts), drafts))
-            bitmask, _ = buffer.fill(walks, walks[-1].end)
+            bitmask = filled(filler, walks)
             for walk, (ours, upstream) in zip(walks, sequences, strict=True):
                 drafts = list(walk.drafts)
                 assert walk.valid == len(upstream.validate_tokens(drafts))
@@ -117,12 +123,12 @@ def test_rows_equal_upstreams_with_every_kind_of_draft(words: WorkerAndRank) -> 
                 assert ours.is_terminated() == upstream.is_terminated()
 
 
-def _ahead(buffer: BitmaskBuffer, ours: Matcher, rng: random.Random) -> list[int]:
+def _ahead(filler: MaskFiller, ours: Matcher, rng: random.Random) -> list[int]:
     """Return drafts for up to three positions ahead, of what may follow."""
     drafts: list[int] = []
     for _ in range(rng.randrange(4)):
         walk = GuidedRows(ours, 0, 1 + len(drafts), drafts)
-        bitmask, _ = buffer.fill([walk], walk.end)
+        bitmask = filled(filler, [walk])
         choices = [token for token in allowed(bitmask[-1]) if token != EOS][:200]
         if not choices:
             break
@@ -149,9 +155,9 @@ def test_a_wider_tokenizer_is_cut_to_the_model_and_a_narrower_one_forbids_the_re
 ) -> None:
     for width, spare in ((VOCAB - 32, 0), (VOCAB + 64, 2)):
         matcher = made(words, "xgrammar", "regex", "[a-z]+").ours()
-        plain, _ = BitmaskBuffer(4, VOCAB, words.backends).fill([GuidedRows(matcher, 0, 1, [])], 1)
+        plain = filled(MaskFiller(4, VOCAB, words.backends), [GuidedRows(matcher, 0, 1, [])])
         walk = GuidedRows(matcher, 0, 3, [EOS, 4])  # the first draft is wrong, so later rows are full
-        bitmask, _ = BitmaskBuffer(4, width, words.backends).fill([walk], walk.end)
+        bitmask = filled(MaskFiller(4, width, words.backends), [walk], width)
         assert bitmask.shape == (3, width // 32)
         shared = min(width, VOCAB) // 32
         np.testing.assert_array_equal(bitmask[0, :shared], plain[0, :shared])

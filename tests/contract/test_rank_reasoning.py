@@ -10,7 +10,7 @@ from devtools import tinymodel
 
 from guided_contract.wire import Ticket
 from guided_engine.compat import minor
-from guided_engine.ranks.reasoning import Boundary, Reasoning
+from guided_engine.matchers.reasoning import Boundary, Reasoning
 from support.rank import EOS, A, B, C, Rank, arrival, forbidden, rows
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")

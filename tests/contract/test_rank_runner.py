@@ -1,6 +1,6 @@
 """The wrapper around a model runner: guided rows alone are masked, and no fault of ours leaves it."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -201,8 +201,10 @@ class TestWorker:
     """GuidedWorker around a platform worker that has loaded nothing."""
 
     @pytest.fixture
-    def load(self, monkeypatch: pytest.MonkeyPatch) -> Callable[[PodConfig | None], Any]:
+    def load(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[PodConfig | None], Any]]:
         from guided_engine.compat import runner_worker
+
+        made: list[Any] = []
 
         monkeypatch.setattr(runner_worker.PlatformWorker, "load_model", lambda _self: None)
         monkeypatch.setattr(runner_worker, "get_pp_group", lambda: SimpleNamespace(is_last_rank=True))
@@ -220,14 +222,21 @@ class TestWorker:
                 scheduler_config=SimpleNamespace(max_num_seqs=2, async_scheduling=True),
                 speculative_config=None,
                 num_speculative_tokens=0,
-                parallel_config=SimpleNamespace(local_world_size=1, data_parallel_size_local=1),
+                parallel_config=SimpleNamespace(
+                    local_world_size=1, data_parallel_size_local=1, data_parallel_index=0
+                ),
                 structured_outputs_config=SimpleNamespace(reasoning_parser="", reasoning_parser_plugin=""),
             )
-            worker.parallel_config = SimpleNamespace(data_parallel_index=0)
+            worker.parallel_config = worker.vllm_config.parallel_config
+            if pod is not None and pod.guided_decoding.placement == "Rank":
+                worker._matchers = runner_worker._matchers(worker.vllm_config, worker.rank, pod)
+                made.append(worker._matchers)
             worker.load_model()
             return worker
 
-        return load_model
+        yield load_model
+        for matchers in made:
+            matchers.close()
 
     def test_is_plain_upstream_outside_our_pods(self, load: Callable[[PodConfig | None], Any]) -> None:
         worker = load(None)
@@ -251,7 +260,8 @@ class TestWorker:
         pod = pod_for(tmp_path, model="/nowhere", tensor_parallel=2, pipeline_parallel=2, data_parallel=2)
         engines = [SimpleNamespace(data_parallel_index=engine) for engine in range(2)]
         ranks = [SimpleNamespace(rank=rank, parallel_config=one) for one in engines for rank in range(4)]
-        assert [number(one, pod, samples=one.rank >= 2) for one in ranks] == [0, 1, 0, 1, 0, 1, 2, 3]
+        numbers = [number(one.parallel_config, one.rank, pod, samples=one.rank >= 2) for one in ranks]
+        assert numbers == [0, 1, 0, 1, 0, 1, 2, 3]
         assert pod.sampling_ranks == 4
 
     def test_says_hello_and_loads_what_it_is_told(

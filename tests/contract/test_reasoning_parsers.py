@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from devtools import tinymodel
 
-from guided_engine.ranks.reasoning import AT_ONCE, Reasoning
+from guided_engine.matchers.reasoning import AT_ONCE, Reasoning
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 

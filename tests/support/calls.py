@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from guided_contract.compatibility import minor_of
-from guided_engine.ranks.loaded_grammars import LoadedGrammars
+from guided_engine.matchers.loaded_grammars import LoadedGrammars
 from guided_engine.versions import installed_vllm
 from guided_grammar.masks import words as mask_words
 from guided_grammar.matching import Matcher

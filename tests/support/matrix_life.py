@@ -69,7 +69,7 @@ def doom(live: list[Request]) -> list[Doomed]:
 
 def sequences(worker: Any) -> int:
     """Return how many sequences a rank still knows; run in it. An early stage has none."""
-    return 0 if worker._guided is None else len(worker._guided._guide._sequences)
+    return 0 if worker._guided is None else len(worker._guided._guide._ours)
 
 
 def prepare() -> None:

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import torch
 
+from guided_engine.matchers import bitmasks, loaded_grammars
 from guided_engine.processors.interface import (
     Context,
     DenseFactory,
@@ -15,7 +16,6 @@ from guided_engine.processors.interface import (
     SequenceInfo,
     SequenceProcessor,
 )
-from guided_engine.ranks import bitmasks, loaded_grammars
 
 STRAYS: Final = "strays"  # samples other tokens than the other ranks, all allowed
 MASK_DIFFERS: Final = "mask-differs"  # in a bit that changes no token

@@ -8,11 +8,13 @@ from llguidance import LLMatcher, LLTokenizer
 
 from guided_contract.config import LogitsProcessorConfig
 from guided_contract.wire import Load, Ticket
+from guided_engine.matchers import messages
+from guided_engine.matchers.bitmasks import MaskFiller
+from guided_engine.matchers.loaded_grammars import LoadedGrammars
+from guided_engine.matchers.matching import Matching, RankTraits
+from guided_engine.matchers.memory import SharedMemory
 from guided_engine.processors.interface import Context
 from guided_engine.processors.registry import Registry
-from guided_engine.ranks.arrivals import RankTraits
-from guided_engine.ranks.bitmasks import BitmaskBuffer
-from guided_engine.ranks.loaded_grammars import LoadedGrammars
 from guided_engine.ranks.rank_guide import RankGuide
 from guided_engine.ranks.step import Arrival, Plan
 from guided_grammar.registry import Backends
@@ -32,6 +34,51 @@ class ByteVocabulary:
         return TOKENIZER
 
 
+class MatchersHere:
+    """A rank's matchers without their process: each message goes through its encoding all the same."""
+
+    def __init__(self, traits: RankTraits, records: list[Any]) -> None:
+        self.memory = SharedMemory(64, VOCAB)
+        backends = Backends(ByteVocabulary())
+        self.loaded_grammars = LoadedGrammars(backends)
+        filler = MaskFiller(64, VOCAB, backends, self.memory.at_work)
+        self.matching = Matching(traits, self.loaded_grammars, filler, self.memory, records.append)
+        self.answers: list[bytes] = []
+
+    def send(self, message: messages.Message) -> None:
+        taken = messages.decode(messages.encode(message))
+        answer = self.matching.take(taken)
+        if isinstance(taken, messages.Ask):
+            assert answer is not None
+            self.answers.append(messages.encode(answer))
+            self.matching.answered(answer, taken.slot)
+
+    def answer(self) -> messages.Answer:
+        return messages.decode_answer(self.answers.pop(0))
+
+    def renew(self) -> None:
+        raise NotImplementedError
+
+    def missing(self, _key: str) -> None:
+        return None
+
+    def close(self) -> None:
+        pass
+
+
+class Sampled:
+    """What a step sampled, on the host."""
+
+    def __init__(self, tokens: Mapping[str, Sequence[int]]) -> None:
+        self._tokens = tokens
+
+    def is_here(self) -> bool:
+        return True
+
+    def read(self) -> tuple[list[str], list[list[int]]]:
+        return list(self._tokens), [list(some) for some in self._tokens.values()]
+
+
 class Rank:
     """A guide, and the short way to take it through a step."""
 
@@ -40,14 +87,15 @@ class Rank:
         self.records: list[Any] = []
         self.ended: dict[str, str] = {}
         self.known: dict[str, int] = {}  # tokens of each request, so far
-        self.loaded_grammars = LoadedGrammars(Backends(ByteVocabulary()))
-        self.guide = RankGuide(
-            RankTraits(**{"rank": 0, "vocab_size": VOCAB, "is_async": True} | traits),
-            self.loaded_grammars,
-            Registry(processors, Context(vocab_size=VOCAB, stop_tokens=frozenset({EOS}))),
-            BitmaskBuffer(64, VOCAB, Backends(ByteVocabulary())),
-            self.records.append,
-        )
+        made = RankTraits(**{"rank": 0, "vocab_size": VOCAB, "is_async": True} | traits)
+        self.matchers = MatchersHere(made, self.records)
+        self.loaded_grammars = self.matchers.loaded_grammars
+        registry = Registry(processors, Context(vocab_size=VOCAB, stop_tokens=frozenset({EOS})))
+        self.guide = RankGuide(made, self.matchers, registry, self.records.append)
+
+    def sequence(self, request_id: str) -> Any:
+        """Return what its matchers know of a sequence."""
+        return self.matchers.matching._tracking.by_request[request_id]
 
     def load(self, pattern: str) -> Ticket:
         loaded = self.loaded_grammars.load(
@@ -90,7 +138,7 @@ class Rank:
     def sampled(self, **tokens: Sequence[int]) -> dict[str, str]:
         for name, some in tokens.items():
             self.known[name] += len(some)
-        self.guide.sampled(lambda: list(tokens.items()))
+        self.guide.sampled(Sampled(tokens))
         ends = {end.request_id: end.code for end in self.guide.ends()}
         self.ended |= ends
         return ends

@@ -13,7 +13,7 @@ from guided_contract.backends import NAMES
 from guided_contract.config import PodConfig
 from guided_contract.errors import GuidedError
 from guided_contract.wire import Backend, Kind
-from guided_engine.ranks.loaded_grammars import LoadedGrammars
+from guided_engine.matchers.loaded_grammars import LoadedGrammars
 from guided_grammar.backend import Threads
 from guided_grammar.masks import words as mask_words
 from guided_grammar.matching import Matcher

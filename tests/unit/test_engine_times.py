@@ -3,9 +3,9 @@
 from types import SimpleNamespace
 from typing import Any
 
+from guided_engine.matchers.stopwatch import Stopwatch
 from guided_engine.ranks.mask_wait import DeviceWaits
 from guided_engine.ranks.processor_times import StepTimes
-from guided_engine.ranks.stopwatch import Stopwatch
 
 MS = 1_000_000
 

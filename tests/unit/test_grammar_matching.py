@@ -7,7 +7,7 @@ import pytest
 
 from guided_contract import backends
 from guided_contract.wire import Kind
-from guided_engine.ranks.loaded_grammars import LoadedGrammars
+from guided_engine.matchers.loaded_grammars import LoadedGrammars
 from guided_grammar import registry
 from guided_grammar.backend import BackendError, Library
 from guided_grammar.masks import allows, words

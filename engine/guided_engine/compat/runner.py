@@ -123,6 +123,7 @@ class GuidedRunner:
                 computed=[*zip(cached.req_ids, cached.num_computed_tokens, strict=True)],
                 scheduled=scheduler_output.num_scheduled_tokens,
                 drafts=scheduler_output.scheduled_spec_decode_tokens,
+                is_whole=not self._asks_for_drafts,
             )
         )
         if self._guide.is_sampling:
@@ -206,6 +207,12 @@ def tell_faults(output: Any, faults: ReadFaults) -> None:
         return made
 
     output.get_output = get_output
+
+
+def is_over(event: Any) -> bool:
+    """Return whether the device has passed an event; a CPU's stand-in cannot be asked, and has."""
+    query = getattr(event, "query", None)
+    return query is None or bool(query())
 
 
 def _is_guided(params: Any) -> bool:

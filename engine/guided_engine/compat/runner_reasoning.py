@@ -8,7 +8,7 @@ from vllm.reasoning import ReasoningParserManager
 from vllm.tokenizers import cached_tokenizer_from_config
 
 from guided_engine.compat import minor
-from guided_engine.ranks.reasoning import Boundary, Reasoner
+from guided_engine.matchers.reasoning import Boundary, Reasoner
 
 
 def import_plugin(vllm_config: Any) -> None:

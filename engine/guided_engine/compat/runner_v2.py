@@ -1,11 +1,11 @@
 """Model Runner V2: masks by its own bitmask kernel, edits by its interface for logits processors."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from guided_engine.compat.runner import grammar_output, tell_faults
+from guided_engine.compat.runner import grammar_output, is_over, tell_faults
 from guided_engine.ranks.rank_guide import RankGuide
 from guided_engine.ranks.row_edits import StepEdits
 from guided_engine.ranks.step import Masks, ReadFaults, ReadSampled
@@ -35,7 +35,7 @@ class RunnerV2:
 
     def reader(self, output: Any) -> ReadSampled:
         """Return what reads the step's tokens."""
-        return lambda: _read(output)
+        return _Sampled(output)
 
     def sample(
         self, original: Callable[[Any], Any], masks: Masks | None, edits: StepEdits | None
@@ -66,10 +66,19 @@ class RunnerV2:
             self._guide.handed_over(masked.synchronize)
 
 
-def _read(output: Any) -> Iterator[tuple[str, Sequence[int]]]:
-    """Wait for this step's tokens alone; get_output() is the executor's to call, and once only."""
-    output.copy_event.synchronize()
-    counts = output.num_sampled_tokens_np.tolist()
-    rows = output.sampled_token_ids.tolist()
-    for request_id, row, count in zip(output.model_runner_output.req_ids, rows, counts, strict=False):
-        yield request_id, row[:count]
+class _Sampled:
+    """The tokens of its step alone; get_output() is the executor's to call, and once only."""
+
+    def __init__(self, output: Any) -> None:
+        self._output = output
+
+    def is_here(self) -> bool:
+        return is_over(self._output.copy_event)
+
+    def read(self) -> tuple[Sequence[str], list[list[int]]]:
+        output = self._output
+        output.copy_event.synchronize()
+        counts = output.num_sampled_tokens_np.tolist()
+        rows = output.sampled_token_ids.tolist()
+        tokens = [row[:count] for row, count in zip(rows, counts, strict=True)]
+        return output.model_runner_output.req_ids, tokens

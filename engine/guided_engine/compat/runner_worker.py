@@ -22,13 +22,16 @@ from guided_engine.compat.runner_v1 import RunnerV1
 from guided_engine.compat.runner_v2 import RunnerV2
 from guided_engine.compat.runner_vocabulary import EngineVocabulary
 from guided_engine.cpus import Cpus
+from guided_engine.matchers.beside import MatchersBeside
+from guided_engine.matchers.bitmasks import MaskFiller
+from guided_engine.matchers.loaded_grammars import LoadedGrammars
+from guided_engine.matchers.matching import Matching, RankTraits
+from guided_engine.matchers.memory import SharedMemory
+from guided_engine.matchers.template import Made
 from guided_engine.processors import registry
 from guided_engine.processors.interface import Context
 from guided_engine.processors.registry import Registry
 from guided_engine.pulse import Pulse
-from guided_engine.ranks.arrivals import RankTraits
-from guided_engine.ranks.bitmasks import BitmaskBuffer
-from guided_engine.ranks.loaded_grammars import LoadedGrammars
 from guided_engine.ranks.rank_guide import RankGuide
 from guided_engine.service_link import ServiceLink
 from guided_engine.telemetry import Telemetry
@@ -48,6 +51,16 @@ class GuidedWorker(PlatformWorker):  # type: ignore[misc]  # vLLM is untyped her
     """One rank. Plain upstream where no configuration names our pod, or placement is Scheduler."""
 
     _guided: GuidedRunner | None = None
+    _matchers: MatchersBeside | None = None
+
+    def __init__(self, vllm_config: Any, local_rank: int, rank: int, *args: Any, **kwargs: Any) -> None:
+        """Fork the process of this rank's matchers first: later the rank has threads, and a device."""
+        config = pod_config.load()
+        if config is not None:
+            import_plugin(vllm_config)
+            if config.guided_decoding.placement == "Rank":
+                self._matchers = _matchers(vllm_config, rank, config)
+        super().__init__(vllm_config, local_rank, rank, *args, **kwargs)
 
     def load_model(self, *args: Any, **kwargs: Any) -> None:
         """Load the model as upstream does, then wrap this worker's model runner.
@@ -61,7 +74,6 @@ class GuidedWorker(PlatformWorker):  # type: ignore[misc]  # vLLM is untyped her
         """
         config = pod_config.load()
         if config is not None:
-            import_plugin(self.vllm_config)
             # Before the weights, which take minutes.
             factories = [registry.check(processor) for processor in config.logits_processors]
             combination_check.check(self.vllm_config, factories)
@@ -77,6 +89,8 @@ class GuidedWorker(PlatformWorker):  # type: ignore[misc]  # vLLM is untyped her
         """End the rank: factories of logits processors give back what they hold."""
         if self._guided is not None:
             self._guided.close()
+        elif self._matchers is not None:
+            self._matchers.close()
         super().shutdown()
 
 
@@ -108,21 +122,28 @@ def _join(worker: Any, config: PodConfig) -> GuidedRunner | None:
     pulse = Pulse(config.heartbeats_file, core_slot(engine, config.workers) + 1 + worker.rank)
     pulse.start()
     samples = get_pp_group().is_last_rank
-    if not samples or config.guided_decoding.placement != "Rank":
+    matchers = worker._matchers  # noqa: SLF001 - it is ours
+    if not samples or matchers is None:
         ServiceLink(config.service_socket, lambda: _hello(worker, config, {}, samples=samples)).start()
         return None
-    vocabulary = EngineVocabulary(worker.vllm_config)
-    threads = Threads(fill=_fill_threads(worker.vllm_config.parallel_config))
-    backends = Backends(vocabulary, threads)
-    tokenizer = fingerprints(vocabulary)
-    loaded_grammars = LoadedGrammars(backends)
+    tokenizer = matchers.start()
     link = ServiceLink(
         config.service_socket,
         lambda: _hello(worker, config, tokenizer, samples=True),
-        answer=functools.partial(_answer, loaded_grammars),
-        lost=loaded_grammars.orphan,
+        answer=functools.partial(_answer, matchers),
+        lost=matchers.orphan,
     )
-    guide = _guide(worker, config, loaded_grammars, backends)
+    vllm_config = worker.vllm_config
+    rank = number(worker.parallel_config, worker.rank, config, samples=True)
+    context = Context(vocab_size=vllm_config.model_config.get_vocab_size())
+    if config.logits_processors:
+        context = _context(vllm_config, Backends(EngineVocabulary(vllm_config)), worker.device, rank)
+    guide = RankGuide(
+        _traits(vllm_config, rank, config),
+        matchers,
+        Registry(config.logits_processors, context),
+        Telemetry(config.telemetry_socket).send,
+    )
     runner = worker.model_runner
     adapter = (RunnerV2 if worker.use_v2_model_runner else RunnerV1)(runner, guide)
     guided = GuidedRunner(runner, guide, adapter, pulse.step, link.send)
@@ -130,29 +151,39 @@ def _join(worker: Any, config: PodConfig) -> GuidedRunner | None:
     return guided
 
 
-def _guide(worker: Any, config: PodConfig, loaded_grammars: LoadedGrammars, backends: Backends) -> RankGuide:
-    vllm_config = worker.vllm_config
-    vocab_size = vllm_config.model_config.get_vocab_size()
+def _matchers(vllm_config: Any, rank: int, config: PodConfig) -> MatchersBeside:
+    """Fork what makes a rank's matchers; the vocabulary takes seconds, while the rank loads its weights."""
     drafts = vllm_config.num_speculative_tokens
+    vocab_size = vllm_config.model_config.get_vocab_size()
     rows = vllm_config.scheduler_config.max_num_seqs * (1 + drafts)
-    is_async = vllm_config.scheduler_config.async_scheduling
-    rank = number(worker, config, samples=True)
-    context = Context(vocab_size=vocab_size)
-    if config.logits_processors:
-        context = _context(vllm_config, backends, worker.device, rank)
-    return RankGuide(
-        RankTraits(
-            rank,
-            vocab_size,
-            is_async,
-            reasoner_factory(vllm_config),
-            config.guided_decoding.compare_every if config.tensor_parallel > 1 else None,
-            minor.mask_rows(drafts),
-        ),
-        loaded_grammars,
-        Registry(config.logits_processors, context),
-        BitmaskBuffer(rows, vocab_size, backends),
-        Telemetry(config.telemetry_socket).send,
+    memory = SharedMemory(rows, vocab_size)
+    threads = Threads(fill=_fill_threads(vllm_config.parallel_config))
+    sampling_rank = number(vllm_config.parallel_config, rank, config, samples=True)
+
+    def make() -> Made:
+        vocabulary = EngineVocabulary(vllm_config)
+        traits = _traits(vllm_config, sampling_rank, config)
+
+        def start() -> tuple[Matching, LoadedGrammars]:
+            backends = Backends(vocabulary, threads)
+            loaded_grammars = LoadedGrammars(backends)
+            filler = MaskFiller(rows, vocab_size, backends, memory.at_work)
+            send = Telemetry(config.telemetry_socket).send
+            return Matching(traits, loaded_grammars, filler, memory, send), loaded_grammars
+
+        return Made(fingerprints(vocabulary), start)
+
+    return MatchersBeside(memory, make)
+
+
+def _traits(vllm_config: Any, rank: int, config: PodConfig) -> RankTraits:
+    return RankTraits(
+        rank,
+        vllm_config.model_config.get_vocab_size(),
+        vllm_config.scheduler_config.async_scheduling,
+        reasoner_factory(vllm_config),
+        config.guided_decoding.compare_every if config.tensor_parallel > 1 else None,
+        minor.mask_rows(vllm_config.num_speculative_tokens),
     )
 
 
@@ -193,21 +224,21 @@ def _fill_threads(parallel: Any) -> int:
     return min(_MOST_FILL_THREADS, Cpus.of_this_process().threads_per_rank(ranks_here))
 
 
-def _answer(loaded_grammars: LoadedGrammars, message: ServiceMessage) -> Loaded | None:
+def _answer(matchers: MatchersBeside, message: ServiceMessage) -> Loaded | None:
     match message:
         case Load():
-            return loaded_grammars.load(message)
+            return matchers.load(message)
         case Unload():
-            loaded_grammars.unload(message)
+            matchers.unload(message)
     return None
 
 
-def number(worker: Any, config: PodConfig, *, samples: bool) -> int:
-    """Return the worker's `rank` as in its Hello."""
+def number(parallel: Any, rank: int, config: PodConfig, *, samples: bool) -> int:
+    """Return a worker's `rank` as in its Hello; `rank` is the engine's."""
     if not samples:
-        return int(worker.rank)
-    in_stage = worker.rank % config.tensor_parallel
-    return int(worker.parallel_config.data_parallel_index * config.tensor_parallel + in_stage)
+        return rank
+    in_stage = rank % config.tensor_parallel
+    return int(parallel.data_parallel_index * config.tensor_parallel + in_stage)
 
 
 def _hello(worker: Any, config: PodConfig, tokenizer: dict[Backend, str], *, samples: bool) -> Hello:
@@ -215,7 +246,7 @@ def _hello(worker: Any, config: PodConfig, tokenizer: dict[Backend, str], *, sam
     speculative = worker.vllm_config.speculative_config
     return ledger.hello(
         "rank",
-        rank=number(worker, config, samples=samples),
+        rank=number(worker.parallel_config, worker.rank, config, samples=samples),
         samples=samples,
         versions={**versions.versions(), "modelRunner": model_runner},
         scheduling="Async" if worker.vllm_config.scheduler_config.async_scheduling else "Sync",

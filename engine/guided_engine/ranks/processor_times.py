@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Final
 
 from guided_contract.records import ProcessorTime, ProcessorTimes
-from guided_engine.ranks.stopwatch import Stopwatch
+from guided_engine.matchers.stopwatch import Stopwatch
 
 _BUDGET_NS: Final = 5_000_000  # of a factory in a step, for all of its sequences
 _PERIOD_NS: Final = 1_000_000_000  # between two records

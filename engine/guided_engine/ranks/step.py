@@ -1,14 +1,21 @@
 """What a model runner's step means to guided decoding, without vLLM's types: made by a runner's adapter."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from guided_contract.errors import ErrorCode
 from guided_contract.wire import Ticket
 
-# Reads what a step sampled, (request, its tokens), waiting for that step's copy to the host alone.
-ReadSampled = Callable[[], Iterable[tuple[str, Sequence[int]]]]
+
+class ReadSampled(Protocol):
+    """What a step sampled, on its way to the host."""
+
+    def is_here(self) -> bool:
+        """Return whether reading it waits for nothing."""
+
+    def read(self) -> tuple[Sequence[str], list[list[int]]]:
+        """Return requests, and the tokens of each, waiting for that step's copy to the host alone."""
 
 
 class RowFault(NamedTuple):
@@ -47,19 +54,13 @@ class Arrival:
     sampling_params: Any = None
 
 
-def known_drafts(drafts: Sequence[int]) -> list[int]:
-    """Return the drafts before the first -1: native code must never see one."""
-    known = list(drafts)
-    return known[: known.index(-1)] if -1 in known else known
-
-
 @dataclass(frozen=True, slots=True)
 class Plan:
     """One step, as scheduled.
 
     `finished` are requests that have ended.
     `scheduled` is the number of tokens of each request in this step, drafts included. `drafts` are token ids,
-    -1 where the scheduler does not know a draft.
+    -1 where the scheduler does not know a draft. `is_whole`: the runner tells no drafts besides.
     """
 
     finished: Collection[str]
@@ -68,6 +69,7 @@ class Plan:
     computed: Sequence[tuple[str, int]]  # of requests that the runner knows, before this step
     scheduled: Mapping[str, int]
     drafts: Mapping[str, Sequence[int]]
+    is_whole: bool = False
 
 
 @dataclass(frozen=True, slots=True)

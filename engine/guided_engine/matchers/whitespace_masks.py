@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from guided_engine.ranks.token_rows import packed
+from guided_engine.matchers.token_rows import packed
 from guided_grammar.masks import Bitmask, allows, words
 
 OUTSIDE, STRING, ESCAPE = range(3)  # where a text stands: between strings, in one, behind its backslash

@@ -3,35 +3,21 @@
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from guided_contract.wire import Backend
-from guided_engine.ranks.mask_wait import DeviceWaits, Waits
-from guided_engine.ranks.stopwatch import LIMIT_NS, MORE_NS
+from guided_engine.matchers.stopwatch import LIMIT_NS, MORE_NS
 from guided_grammar.backend import Backend as GrammarBackend
 from guided_grammar.guided_rows import GuidedRows
 from guided_grammar.masks import FULL_MASK, Bitmask, words
 
-# While the device still reads one step's masks, the next step's are filled into another.
-_SLOTS: Final = 2
-_FEWEST_ROWS: Final = 64
 # Nearly every mask allows a token among the first of a vocabulary, where single bytes stand.
 _PROBED_WORDS: Final = 32
 
 Fill = Callable[[Sequence[GuidedRows[Any]], Bitmask], None]
-
-
-@dataclass(slots=True)
-class _Slot:
-    """Memory for one step's masks, and what waits until the device has read it."""
-
-    bitmask: Bitmask
-    wait: Callable[[], None] | None = None
 
 
 @dataclass(slots=True)
@@ -40,102 +26,85 @@ class _Filler:
 
     fill: Fill
     words: int
+    at_work: npt.NDArray[np.int64]
     scratch: Bitmask | None = None
     is_watched: bool = False
 
-    def run(self, batch: Sequence[GuidedRows[Any]], bitmask: Bitmask) -> None:
+    def run(self, batch: Sequence[GuidedRows[Any]], bitmask: Bitmask, *, one_by_one: bool) -> None:
         """Fill the rows of `batch`. After a step that took long, once one by one: who does again is slow.
 
         What a library makes at its first use takes long once.
         """
         start_ns, was_watched = time.perf_counter_ns(), self.is_watched
-        if was_watched:
+        if was_watched or one_by_one:
             for guided in batch:
+                self.at_work[0] = guided.number
                 walk_ns, cpu_ns = time.perf_counter_ns(), time.process_time_ns()
                 fill_batch([guided], bitmask, self.fill)
                 # Without the time in which no thread of this process had a core.
                 took_ns = min(time.perf_counter_ns() - walk_ns, time.process_time_ns() - cpu_ns)
-                guided.is_slow = took_ns > LIMIT_NS + guided.rows * MORE_NS
+                guided.is_slow = was_watched and took_ns > LIMIT_NS + guided.rows * MORE_NS
         else:
+            self.at_work[0] = -1
             fill_batch(batch, bitmask, self.fill)
         took_ns = time.perf_counter_ns() - start_ns
         # One by one a step takes longer than its threads together: that says nothing of one sequence.
         is_long = took_ns > LIMIT_NS and took_ns > LIMIT_NS + MORE_NS * sum([w.rows for w in batch])
-        self.is_watched = is_long and not was_watched
+        self.is_watched = is_long and not was_watched and not one_by_one
 
 
-class BitmaskBuffer:
-    """Fills rows of all backends into one array, whose memory it uses again once the device has read it.
+class MaskFiller:
+    """Fills rows of all backends into one array, each row as wide as the model's logits.
 
-    A step has at most `rows` rows, as wide as the model's logits; a library may count more or fewer tokens.
-    `waits` tells how long sampling waits for the masks.
+    A step has at most `rows` rows; a library may count more or fewer tokens than the model. `at_work` [1] is
+    told whose rows are being filled, by GuidedRows.number; -1: those of many.
     """
 
-    def __init__(self, rows: int, vocab_size: int, backends: Mapping[Backend, GrammarBackend]) -> None:
-        make_event = partial(torch.cuda.Event, enable_timing=True)
-        self.waits = DeviceWaits(make_event) if torch.cuda.is_available() else Waits()
+    def __init__(
+        self,
+        rows: int,
+        vocab_size: int,
+        backends: Mapping[Backend, GrammarBackend],
+        at_work: npt.NDArray[np.int64] | None = None,
+    ) -> None:
         self._rows = rows
         self._words = words(vocab_size)
-        self._slots: list[_Slot] = []
-        self._turn = 0
         self._backends = backends
+        self._at_work = np.zeros(1, np.int64) if at_work is None else at_work
         self._fillers: dict[Backend, _Filler] = {}
+        self._one_by_one = False
 
-    def fill(self, batch: Sequence[GuidedRows[Any]], rows: int) -> tuple[Bitmask, int]:
-        """Fill the rows of `batch`, in ascending order; the others of `rows` are not set.
+    def watch(self) -> None:
+        """Fill the next step's rows one by one."""
+        self._one_by_one = True
 
-        Returns
-        -------
-        bitmask, duration_ns
-            [rows, ceil(vocabulary / 32)] int32, valid until the second fill from here; nanoseconds of a row.
+    def fill(self, batch: Sequence[GuidedRows[Any]], bitmask: Bitmask) -> int:
+        """Fill the rows of `batch`, in ascending order; the others are not set.
+
+        `bitmask` is [rows, ceil(vocabulary / 32)] int32. Returns nanoseconds of a row.
         """
-        bitmask = self._next_slot(rows)
         start_ns = time.perf_counter_ns()
         by_backend: dict[Backend, list[GuidedRows[Any]]] = {}
         for guided in batch:
             by_backend.setdefault(guided.matcher.backend, []).append(guided)
         for backend, of_backend in by_backend.items():
             self._fill_backend(backend, of_backend, bitmask)
-        return bitmask[:rows], (time.perf_counter_ns() - start_ns) // rows
-
-    def handed_over(self, wait: Callable[[], None]) -> None:
-        """Note that the last fill is being copied to the device; `wait` returns once that is done."""
-        if self._slots:
-            self._slots[self._turn].wait = wait
-
-    def _next_slot(self, rows: int) -> Bitmask:
-        """Return memory of at least that many rows which the device does not read any more."""
-        self._turn = (self._turn + 1) % _SLOTS
-        if not self._slots:
-            self._slots = [_Slot(self._allocate(0)) for _ in range(_SLOTS)]
-        slot = self._slots[self._turn]
-        wait, slot.wait = slot.wait, None
-        if wait is not None:
-            wait()
-        if len(slot.bitmask) < rows:
-            slot.bitmask = self._allocate(rows)
-        return slot.bitmask
-
-    def _allocate(self, rows: int) -> Bitmask:
-        """Return memory for the masks of that many rows; a device copies from it by itself."""
-        enough = min(self._rows, max(_FEWEST_ROWS, 1 << (rows - 1).bit_length())) if rows else 0
-        # Unpinned, vLLM would first copy it into pinned memory, in the thread that launches kernels.
-        memory = torch.empty((enough, self._words), dtype=torch.int32, pin_memory=torch.cuda.is_available())
-        bitmask: Bitmask = memory.numpy()
-        return bitmask
+        self._one_by_one = False
+        return (time.perf_counter_ns() - start_ns) // len(bitmask)
 
     def _fill_backend(self, backend: Backend, batch: Sequence[GuidedRows[Any]], bitmask: Bitmask) -> None:
         filler = self._fillers.get(backend)
         if filler is None:
             library = self._backends[backend]
-            filler = self._fillers[backend] = _Filler(library.fill, words(library.vocab_size))
+            filler = _Filler(library.fill, words(library.vocab_size), self._at_work)
+            self._fillers[backend] = filler
         if filler.words == self._words:
-            filler.run(batch, bitmask)
+            filler.run(batch, bitmask, one_by_one=self._one_by_one)
             return
         # It counts another vocabulary, and writes its own width; what the model lacks cannot be sampled.
         if filler.scratch is None:
             filler.scratch = np.full((self._rows, filler.words), FULL_MASK, dtype=np.int32)
-        filler.run(batch, filler.scratch)
+        filler.run(batch, filler.scratch, one_by_one=self._one_by_one)
         shared = min(filler.words, self._words)
         for guided in batch:
             bitmask[guided.row : guided.end, :shared] = filler.scratch[guided.row : guided.end, :shared]

@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from guided_engine.ranks.token_rows import packed
+from guided_engine.matchers.token_rows import packed
 from guided_grammar.bounds import JOIN, OUTSIDE, STARTS, TEXT, scan
 from guided_grammar.masks import Bitmask, words
 

@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from guided_contract.counting import NOTHING, Position
-from guided_engine.ranks.token_rows import row_of, tokens_of
-from guided_engine.ranks.token_table import TokenTable
+from guided_engine.matchers.token_rows import row_of, tokens_of
+from guided_engine.matchers.token_table import TokenTable
 from guided_grammar.bounds import BETWEEN, OUTSIDE, TEXT, Bounds, Where, scan
 from guided_grammar.masks import FULL_MASK, Bitmask, forbid
 

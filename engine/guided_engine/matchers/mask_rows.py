@@ -5,12 +5,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from guided_contract.errors import ErrorCode
-from guided_engine.ranks.bitmasks import BitmaskBuffer, settle_dead_ends
-from guided_engine.ranks.reasoning import AT_ONCE, Opening
-from guided_engine.ranks.sequence import GuidedSequence, failure_of
-from guided_engine.ranks.step import Masks
+from guided_engine.matchers.bitmasks import MaskFiller, settle_dead_ends
+from guided_engine.matchers.reasoning import AT_ONCE, Opening
+from guided_engine.matchers.sequence import GuidedSequence, failure_of
 from guided_grammar.guided_rows import GuidedRows
-from guided_grammar.masks import FULL_MASK, forbid
+from guided_grammar.masks import FULL_MASK, Bitmask, forbid
 
 _log = logging.getLogger("guided_engine")
 
@@ -50,17 +49,17 @@ def part_of(sequence: GuidedSequence, row: int, scheduled: int) -> Part | None:
         Number of its drafts in this step, known or not; it has one row more.
     """
     drafts, rows = sequence.drafts, 1 + scheduled
-    most = sequence.verifiable(scheduled) if sequence.processors else scheduled
-    matcher, is_given_up = sequence.matcher, sequence.is_given_up
+    most = sequence.verifiable(scheduled)
+    matcher, number, is_given_up = sequence.matcher, sequence.number, sequence.is_given_up
     if matcher is not None and not is_given_up and not matcher.is_terminated():
         if sequence.reasoning is None:
-            return Part(sequence, row, rows, most, GuidedRows(matcher, row, rows, drafts))
+            return Part(sequence, row, rows, most, GuidedRows(matcher, row, rows, drafts, number))
         opening = sequence.opening(drafts)
         if not sequence.is_given_up:
             if opening.mask > len(drafts):  # it reasons on, and drafts that are not known may not be accepted
                 return Part(sequence, row, rows, most, free=rows, opening=opening)
             first = opening.grammar
-            guided: GuidedRows[Any] = GuidedRows(matcher, row + first, rows - first, drafts[first:])
+            guided: GuidedRows[Any] = GuidedRows(matcher, row + first, rows - first, drafts[first:], number)
             return Part(sequence, row, rows, most, guided, opening.mask, opening)
     banned: Sequence[int] = ()
     if sequence.is_given_up:
@@ -74,13 +73,14 @@ def part_of(sequence: GuidedSequence, row: int, scheduled: int) -> Part | None:
     return Part(sequence, row, rows, most, free=rows, opening=free)
 
 
-def masks_of(parts: Sequence[Part], bitmasks: BitmaskBuffer, rows: int) -> Masks:
-    """Fill and return the masks of a step; a sequence that fails, or has no next token, is marked to end.
+def fill_masks(parts: Sequence[Part], filler: MaskFiller, bitmask: Bitmask) -> list[int]:
+    """Fill the masks of a step; a sequence that fails, or has no next token, is marked to end.
 
-    `rows` of the bitmask are handed over, of which those of no part are not set.
+    Those rows of `bitmask` that are of no part are not set. Returns how many leading drafts of each part are
+    constrained, and may be accepted.
     """
     batch = [part.guided for part in parts if part.guided is not None]
-    bitmask, duration_ns = bitmasks.fill(batch, rows)
+    duration_ns = filler.fill(batch, bitmask)
     dead = {id(guided) for guided in settle_dead_ends(batch, bitmask)}
     acceptable = [part.acceptable for part in parts]
     for part, allowed in zip(parts, acceptable, strict=True):
@@ -102,9 +102,7 @@ def masks_of(parts: Sequence[Part], bitmasks: BitmaskBuffer, rows: int) -> Masks
             sequence.fail(ErrorCode.SEQUENCE_SLOW)
         elif id(guided) in dead:
             sequence.fail(ErrorCode.SEQUENCE_DEAD_END)
-    names = [part.sequence.request_id for part in parts]
-    most = [part.most for part in parts]
-    return Masks(names, bitmask, list(map(min, acceptable, most)))
+    return list(map(min, acceptable, [part.most for part in parts]))
 
 
 def invalid_drafts(

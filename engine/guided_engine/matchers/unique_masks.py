@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 
 from guided_contract.counting import Position
-from guided_engine.ranks.token_rows import row_of, tokens_of
+from guided_engine.matchers.token_rows import row_of, tokens_of
 from guided_grammar.bounds import OUTSIDE, TEXT, scan
 from guided_grammar.masks import Bitmask, forbid
 from guided_grammar.unique_items import ItemsState, UniqueItems, value

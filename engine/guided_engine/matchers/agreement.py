@@ -14,7 +14,7 @@ from guided_contract.records import Digest, Digests
 from guided_grammar.masks import Bitmask
 
 if TYPE_CHECKING:
-    from guided_engine.ranks.sequence import GuidedSequence
+    from guided_engine.matchers.sequence import GuidedSequence
 
 # A record is one datagram, of 64 KiB at most. Clients name their requests, at any length.
 _RECORD_BYTES: Final = 32 << 10

@@ -1,0 +1,230 @@
+"""The process of a rank's matchers as the rank sees it: what it is told, and what happens when it dies."""
+
+import logging
+import os
+import signal
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from typing import Final, Protocol
+
+import msgspec
+
+from guided_contract.wire import Load, Loaded, Unload
+from guided_engine.matchers import messages, template
+from guided_engine.matchers.loaded_grammars import ByKey
+from guided_engine.matchers.memory import SharedMemory
+from guided_engine.matchers.messages import Answer, Message, Orphan
+from guided_engine.matchers.template import Forked, Made, Ready
+
+# An answer may take so much CPU time of the process, or so much time in all, before it counts as hung.
+CPU_S: Final = 2.0
+WALL_S: Final = 30.0
+_LOOK: Final = struct.pack("ll", 0, 50_000)  # struct timeval, between two looks at its clock
+_LOAD_S: Final = 120.0
+_log = logging.getLogger("guided_engine")
+
+
+class MatchersLostError(Exception):
+    """The process has died, or was given up; `number` is the sequence that it was at work for, else 0."""
+
+    def __init__(self, number: int = 0, *, is_hung: bool = False) -> None:
+        super().__init__("the process of this rank's matchers has ended")
+        self.number, self.is_hung = number, is_hung
+
+
+class Matchers(Protocol):
+    """Where a rank's messages go; see messages."""
+
+    memory: SharedMemory
+
+    def send(self, message: Message) -> None:
+        """Send a message; that it is lost is seen when an answer is waited for."""
+
+    def answer(self) -> Answer:
+        """Return the answer to an Ask; raises MatchersLostError."""
+
+    def renew(self) -> None:
+        """Take up with the process that is there now, or start another where it is lost."""
+
+    def missing(self, key: str) -> Load | None:
+        """Return a grammar that the process has not and is to be sent first; None: it has, or nobody has."""
+
+    def close(self) -> None:
+        """End the process."""
+
+
+class MatchersBeside:
+    """The template and its process, for as long as the rank lives.
+
+    `make` runs in the template. The rank's thread sends and waits; another thread may load grammars.
+    """
+
+    def __init__(self, memory: SharedMemory, make: Callable[[], Made]) -> None:
+        self.memory = memory
+        self._control = template.fork(make)
+        self._lock = threading.Lock()  # of what follows
+        self._loading = threading.Lock()
+        self._texts: ByKey[Load] = ByKey()
+        self._held: set[str] = set()  # keys that the process has
+        self._pid = 0
+        self._generation = self._taken_up = 0
+        self._asked_cpu_s = 0.0
+        self._is_closed = False
+
+    def start(self) -> dict[str, str]:
+        """Start the first process; return the tokenizer's fingerprints by library.
+
+        Raises
+        ------
+        RuntimeError
+            The template could not make them.
+        """
+        ready = msgspec.msgpack.decode(self._control.recv(1 << 20), type=Ready)
+        if ready.error:
+            raise RuntimeError(ready.error)
+        self._fork()
+        self._take_up()
+        return ready.fingerprints
+
+    def send(self, message: Message) -> None:
+        """Send a message; see Matchers."""
+        if self._taken_up == self._generation:
+            if isinstance(message, messages.Ask):
+                self._asked_cpu_s = self._cpu_s()
+            try:
+                self._taken.send_bytes(messages.encode(message))
+            except OSError:
+                _log.debug("guidedmodel: the process of matchers takes nothing", exc_info=True)
+
+    def answer(self) -> Answer:
+        """Return the answer to an Ask; see Matchers."""
+        if self._taken_up != self._generation:
+            raise MatchersLostError
+        until_s = time.monotonic() + WALL_S
+        while True:
+            try:
+                return messages.decode_answer(self._taken.recv_bytes())
+            except BlockingIOError:  # after _LOOK
+                # What another thread of it takes to load a grammar says nothing of its steps.
+                is_busy = self._cpu_s() - self._asked_cpu_s > CPU_S and not self._loading.locked()
+                if not is_busy and time.monotonic() < until_s:
+                    continue
+                raise MatchersLostError(int(self.memory.at_work[0]), is_hung=True) from None
+            except (EOFError, OSError) as error:
+                raise MatchersLostError(int(self.memory.at_work[0])) from error
+
+    def renew(self) -> None:
+        """Take up with another process; see Matchers."""
+        self._renewed(self._taken_up)
+        self._take_up()
+
+    def missing(self, key: str) -> Load | None:
+        """Return a grammar that the process has not; see Matchers."""
+        if key in self._held or (load := self._texts.get(key)) is None:
+            return None
+        self._held.add(key)
+        return load
+
+    def load(self, load: Load) -> Loaded:
+        """Have a grammar loaded. Never raises."""
+        error = ""
+        with self._loading:
+            for _ in range(2):
+                generation = self._generation
+                try:
+                    loaded = self._loaded(load)
+                except (EOFError, OSError) as fault:
+                    error = f"the process of matchers ended as it loaded it: {fault!r}"
+                    self._renewed(generation)
+                    continue
+                if not loaded.error:
+                    self._held.add(load.key)
+                    self._texts.put(load.key, load)
+                return loaded
+        now_ns = time.time_ns()
+        return Loaded(key=load.key, error=error, start_ns=now_ns, end_ns=now_ns)
+
+    def unload(self, unload: Unload) -> None:
+        """Have a grammar forgotten. Sequences that use it keep what they need."""
+        with self._loading:
+            self._texts.forget(unload.key)
+            self._held.discard(unload.key)
+            self._tell(unload)
+
+    def orphan(self) -> None:
+        """Note that the service which sent the grammars has gone."""
+        with self._loading:
+            self._texts.orphan()
+            self._tell(Orphan())
+
+    def close(self) -> None:
+        """End the process, and the template."""
+        self._is_closed = True
+        self._control.close()
+
+    def _take_up(self) -> None:
+        with self._lock:
+            self._taken, self._taken_up = self._steps, self._generation
+
+    def _loaded(self, load: Load) -> Loaded:
+        self._loads.send_bytes(messages.encode(load))
+        if not self._loads.poll(_LOAD_S):
+            raise TimeoutError("it takes too long")
+        return messages.decode_loaded(self._loads.recv_bytes())
+
+    def _tell(self, message: Unload | Orphan) -> None:
+        try:
+            self._loads.send_bytes(messages.encode(message))
+        except OSError:
+            _log.debug("guidedmodel: the process of matchers takes nothing", exc_info=True)
+
+    def _renewed(self, generation: int) -> None:
+        """Start a process in place of that one, unless another thread has."""
+        with self._lock:
+            if self._generation == generation:
+                began_s = time.monotonic()
+                status = self._fork()
+                took_ms = 1000 * (time.monotonic() - began_s)
+                _log.warning(
+                    "guidedmodel: a process of matchers ended (%s); another one began after %.0f ms",
+                    _said(status),
+                    took_ms,
+                )
+
+    def _fork(self) -> int | None:
+        own, its = zip(*(socket.socketpair() for _ in range(2)), strict=True)
+        try:
+            socket.send_fds(self._control, [b"f"], [one.fileno() for one in its])
+            forked = msgspec.msgpack.decode(self._control.recv(1 << 10), type=Forked)
+        except (OSError, msgspec.DecodeError):
+            if not self._is_closed:
+                _log.critical("guidedmodel: what starts processes of matchers has ended: so does this rank")
+                os._exit(1)
+            raise
+        for one in its:
+            one.close()
+        steps, loads = own
+        steps.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _LOOK)
+        self._steps, self._loads = Connection(steps.detach()), Connection(loads.detach())
+        self._pid = forked.pid
+        self._held = set()
+        self._generation += 1
+        return forked.status
+
+    def _cpu_s(self) -> float:
+        """Return the CPU time of the process, by its own clock (clock_getcpuclockid(3)); 0: it is gone."""
+        try:
+            return time.clock_gettime((~self._pid << 3) | 2)
+        except OSError:
+            return 0.0
+
+
+def _said(status: int | None) -> str:
+    if status is None:
+        return "unknown"
+    killed = status & 0x7F
+    return signal.Signals(killed).name if killed else f"exit status {status >> 8}"

@@ -1,0 +1,116 @@
+"""What a rank and the process of its matchers say to each other, as msgpack.
+
+Rank to process: `Begin` for each step that has a sequence of ours, `Sampled` as soon as tokens are known, and
+`Ask`, which alone is answered, with an `Answer`. `Restore` comes first where a process takes over.
+"""
+
+from typing import Final
+
+import msgspec
+
+from guided_contract.wire import Failed, Load, Loaded, Ticket, Unload
+
+
+class Arrive(msgspec.Struct, array_like=True):
+    """A request that has arrived on the rank, or come back to it; see ranks.step.Arrival.
+
+    Outputs of steps before `since_step` are not its any more. `takes_drafts`: whether all of its logits
+    processors do, None without any. `failure`: why it has ended on this rank, "" if it has not.
+    `prompt_tokens` are sent only where something reads them.
+    """
+
+    request_id: str
+    number: int  # of this rank's requests, from 1
+    since_step: int
+    prompt_tokens: list[int]
+    prompt_length: int
+    known_tokens: list[int] | None
+    computed: int
+    is_guided: bool
+    ticket: Ticket | None
+    stop_tokens: list[int]
+    max_tokens: int | None
+    takes_drafts: bool | None
+    failure: str = ""
+
+
+class Tokens(msgspec.Struct, array_like=True):
+    """What a step sampled: of each request its tokens (ids), none where nothing counts."""
+
+    step: int
+    request_ids: list[str]
+    tokens: list[list[int]]
+
+
+class Sampled(msgspec.Struct, array_like=True, tag=True):
+    """What earlier steps sampled, in their order."""
+
+    steps: list[Tokens]
+
+
+class Begin(msgspec.Struct, array_like=True, tag=True):
+    """One step, as scheduled; see ranks.step.Plan. `given_up` are sequences that ended on the rank, by code.
+
+    `waited_ns` is how long sampling has waited for this rank's masks since it started.
+    """
+
+    step: int
+    sampled: list[Tokens]
+    finished: list[str]
+    arrivals: list[Arrive]
+    resumed: dict[str, list[int]]
+    computed: list[tuple[str, int]]
+    scheduled: dict[str, int]
+    drafts: dict[str, list[int]]
+    given_up: dict[str, str]
+    waited_ns: int
+
+
+class Ask(msgspec.Struct, array_like=True, tag=True):
+    """Fill the step's masks into a slot of the shared memory; `drafts` of the last step, by request."""
+
+    number: int  # of this rank's, also its answer's
+    slot: int
+    request_ids: list[str]
+    drafts: list[list[int]]
+    given_up: dict[str, str]
+
+
+class Restore(msgspec.Struct, array_like=True, tag=True):
+    """What a process before this one had: grammars, and sequences with what they have generated.
+
+    `is_watched`: the next masks are filled one by one.
+    """
+
+    loads: list[Load]
+    arrivals: list[Arrive]
+    outputs: list[list[int]]
+    is_watched: bool
+
+
+class Answer(msgspec.Struct, array_like=True):
+    """A step's masks: see ranks.step.Masks; and which sequences are to end, told once.
+
+    `invalid`: by guided request, how many of its scheduled drafts its grammar forbids, or nobody proposed.
+    """
+
+    number: int
+    request_ids: list[str]
+    rows: int
+    acceptable: list[int]
+    invalid: dict[str, int]
+    ends: list[Failed]
+
+
+class Orphan(msgspec.Struct, tag=True):
+    """The service that sent the grammars has gone."""
+
+
+Message = Begin | Sampled | Ask | Restore
+
+_encoder = msgspec.msgpack.Encoder()
+encode: Final = _encoder.encode
+decode: Final = msgspec.msgpack.Decoder(Message).decode
+decode_answer: Final = msgspec.msgpack.Decoder(Answer).decode
+decode_load: Final = msgspec.msgpack.Decoder(Load | Unload | Orphan).decode
+decode_loaded: Final = msgspec.msgpack.Decoder(Loaded).decode

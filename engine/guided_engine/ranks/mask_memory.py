@@ -1,0 +1,47 @@
+"""The masks that a rank shares with the process of its matchers, as the rank's device reads them."""
+
+import logging
+from collections.abc import Callable
+from functools import partial
+
+import torch
+
+from guided_engine.matchers.memory import SLOTS, SharedMemory
+from guided_engine.ranks.mask_wait import DeviceWaits, Waits
+from guided_grammar.masks import Bitmask
+
+_log = logging.getLogger("guided_engine")
+
+
+class MaskMemory:
+    """Gives out a slot once the device has read it; `waits` tells how long sampling waits for the masks."""
+
+    def __init__(self, shared: SharedMemory) -> None:
+        self.shared = shared
+        self.waits = Waits()
+        self._wait: list[Callable[[], None] | None] = [None] * SLOTS
+        self._turn = 0
+        if torch.cuda.is_available():
+            self.waits = DeviceWaits(partial(torch.cuda.Event, enable_timing=True))
+            # So that a device copies from it by itself. Else vLLM would first copy it, in the thread that
+            # launches kernels.
+            masks = shared.masks
+            error = torch.cuda.cudart().cudaHostRegister(masks.ctypes.data, masks.nbytes, 0)
+            if int(error):
+                _log.warning("guidedmodel: masks are copied twice, their memory cannot be pinned: %s", error)
+
+    def next_slot(self) -> int:
+        """Return the slot for the next masks, which the device does not read any more."""
+        self._turn = (self._turn + 1) % SLOTS
+        wait, self._wait[self._turn] = self._wait[self._turn], None
+        if wait is not None:
+            wait()
+        return self._turn
+
+    def filled(self, rows: int) -> Bitmask:
+        """Return the first rows of the slot that was given out last."""
+        return self.shared.slots[self._turn][:rows]
+
+    def handed_over(self, wait: Callable[[], None]) -> None:
+        """Note that the slot is being copied to the device; `wait` returns once that is done."""
+        self._wait[self._turn] = wait
