@@ -93,6 +93,12 @@ class Timeline:
             self._resolve(len(self._resolved))
         return self._resolved[step]
 
+    def is_known(self, step: int) -> bool:
+        """Return whether all ranks have enqueued a step and those before."""
+        known = len(self._resolved)
+        numbers = [self._marks[:, later % _SLOTS, _STEP] for later in range(known, step + 1)]
+        return all((number == known + ahead + 1).all() for ahead, number in enumerate(numbers))
+
     def _resolve(self, step: int) -> None:
         marks = self._marks[:, step % _SLOTS]  # [ranks, fields]
         deadline = time.perf_counter() + _PEER_TIMEOUT_S
@@ -123,6 +129,13 @@ class Event:
         self._timeline = timeline
         self._step = step
         self._drafted = drafted
+
+    def query(self) -> bool:
+        """Return whether that point has been reached, as far as this rank knows."""
+        if not self._timeline.is_known(self._step):
+            return False
+        step = self._timeline.at(self._step)
+        return time.perf_counter() >= (step.end if self._drafted else step.sampled)
 
     def synchronize(self) -> None:
         """Sleep until that point."""
