@@ -28,13 +28,15 @@ from transformers import AutoTokenizer
 if not torch.cuda.is_available():
     import vllm.v1.worker.cpu.shm  # noqa: F401 - a CPU's memory counts as pinned
 
-from guided_engine.ranks.arrivals import RankTraits
-
 from guided_contract.config import LogitsProcessorConfig
 from guided_contract.wire import Load, Ticket
 from guided_engine.compat.edits_v2 import EditsV2
-from guided_engine.matchers.bitmasks import BitmaskBuffer
+from guided_engine.matchers.beside import MatchersBeside
+from guided_engine.matchers.bitmasks import MaskFiller
 from guided_engine.matchers.loaded_grammars import LoadedGrammars
+from guided_engine.matchers.matching import Matching, RankTraits
+from guided_engine.matchers.memory import SharedMemory
+from guided_engine.matchers.template import Made
 from guided_engine.processors.interface import Context
 from guided_engine.processors.registry import Registry, Running
 from guided_engine.ranks.rank_guide import RankGuide
@@ -96,25 +98,20 @@ class Text:
 
     tokens: list[int]
     context: Context
-    backends: Backends
-    loaded: LoadedGrammars
+    vocabulary: Tokenizer
 
     @classmethod
     def read(cls) -> "Text":
-        """Return it, with a grammar that allows all."""
+        """Return it."""
         tokenizer = AutoTokenizer.from_pretrained(vocabulary.folder())
-        backends = Backends(Tokenizer(tokenizer, vocabulary.SIZE))
-        loaded = LoadedGrammars(backends)
-        spec = LLMatcher.grammar_from_regex(r"(.|\n)*")
-        answer = loaded.load(Load(key="any", backend="guidance", spec=spec))
-        assert not answer.error, answer.error
+        words = Tokenizer(tokenizer, vocabulary.SIZE)
         context = Context(
             vocab_size=vocabulary.SIZE,
-            token_bytes=backends["guidance"].tokens(),
+            token_bytes=Backends(words)["guidance"].tokens(),
             stop_tokens=frozenset({vocabulary.EOS}),
         )
         text = "\n".join(topics[name] for name in sorted(topics))
-        return cls(tokenizer(text, add_special_tokens=False)["input_ids"], context, backends, loaded)
+        return cls(tokenizer(text, add_special_tokens=False)["input_ids"], context, words)
 
 
 class _Noting(Registry):
@@ -134,13 +131,10 @@ class Rank:
     def __init__(self, text: Text, mode: Mode, cell: Cell) -> None:
         self._cell, self._tokens = cell, text.tokens
         self._registry = _Noting(mode.processors, text.context)
-        self._guide = RankGuide(
-            RankTraits(0, vocabulary.SIZE, is_async=True),
-            text.loaded,
-            self._registry,
-            BitmaskBuffer(cell.batch * (1 + cell.drafts), vocabulary.SIZE, text.backends),
-            lambda _: None,
-        )
+        traits = RankTraits(0, vocabulary.SIZE, is_async=True)
+        matchers = _matchers(text, traits, cell.batch * (1 + cell.drafts))
+        self._guide = RankGuide(traits, matchers, self._registry, lambda _: None)
+        self.close = self._guide.close
         self._names = [f"r{number}" for number in range(cell.batch)]
         self._bridge = _bridge(self._guide, self._names, cell) if mode.processors else None
         spread = (len(self._tokens) - 2 * _HISTORY) // cell.batch
@@ -193,7 +187,38 @@ class Rank:
     def _sample(self, count: int) -> None:
         sampled = [(name, self._tokens[at : at + count]) for name, at in self._at.items()]
         self._at = {name: at + count for name, at in self._at.items()}
-        self._guide.sampled(lambda: sampled)
+        self._guide.sampled(_Sampled(sampled))
+
+
+class _Sampled:
+    """What a step sampled, on the host."""
+
+    def __init__(self, sampled: list[tuple[str, list[int]]]) -> None:
+        self._sampled = sampled
+
+    def is_here(self) -> bool:
+        return False  # to be read where a part of the step is timed
+
+    def read(self) -> tuple[list[str], list[list[int]]]:
+        names, tokens = zip(*self._sampled, strict=True)
+        return list(names), list(tokens)
+
+
+def _matchers(text: Text, traits: RankTraits, rows: int) -> MatchersBeside:
+    """Return a rank's matchers, which have a grammar that allows all."""
+    memory = SharedMemory(rows, vocabulary.SIZE)
+
+    def start() -> tuple[Matching, LoadedGrammars]:
+        backends = Backends(text.vocabulary)
+        loaded_grammars = LoadedGrammars(backends)
+        filler = MaskFiller(rows, vocabulary.SIZE, backends, memory.at_work)
+        return Matching(traits, loaded_grammars, filler, memory, lambda _: None), loaded_grammars
+
+    matchers = MatchersBeside(memory, lambda: Made({}, start))
+    matchers.start()
+    loaded = matchers.load(Load(key="any", backend="guidance", spec=LLMatcher.grammar_from_regex(r"(.|\n)*")))
+    assert not loaded.error, loaded.error
+    return matchers
 
 
 def _bridge(guide: Any, names: list[str], cell: Cell) -> EditsV2:
@@ -234,6 +259,8 @@ def _measured(text: Text, cell: Cell, repetitions: int) -> Host:
                 for part, spent in took.items():
                     found[name].setdefault(part, []).append(spent)
     gc.unfreeze()
+    for _, rank in ranks:
+        rank.close()
     return found
 
 

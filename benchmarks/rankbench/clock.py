@@ -95,9 +95,7 @@ class Timeline:
 
     def is_known(self, step: int) -> bool:
         """Return whether all ranks have enqueued a step and those before."""
-        known = len(self._resolved)
-        numbers = [self._marks[:, later % _SLOTS, _STEP] for later in range(known, step + 1)]
-        return all((number == known + ahead + 1).all() for ahead, number in enumerate(numbers))
+        return step < len(self._resolved) or bool((self._marks[:, step % _SLOTS, _STEP] == step + 1).all())
 
     def _resolve(self, step: int) -> None:
         marks = self._marks[:, step % _SLOTS]  # [ranks, fields]

@@ -74,9 +74,9 @@ class Torch:
 
 def watch() -> None:
     """Have the plugin's masks, where they are allocated, see this device."""
-    from guided_engine.matchers import bitmasks  # noqa: PLC0415 - loads both grammar libraries
+    from guided_engine.ranks import mask_memory  # noqa: PLC0415 - in workers alone
 
-    vars(bitmasks)["torch"] = Torch()
+    vars(mask_memory)["torch"] = Torch()
 
 
 def is_pinned(array: npt.NDArray[np.int32]) -> bool:

@@ -26,7 +26,7 @@ from rankbench.sampling import Batch, ExecuteModelState, Sampled, VirtualMasker,
 from rankbench.window import Window
 
 FIRST_DOCUMENT: Final = 16  # a prompt's first token less this is its document's row
-_LOGITS: Final = torch.empty(0)  # real ones never reach the host; the plugin asks where they lie
+_LOGITS: Final = torch.empty(1, 1)  # real ones never reach the host; the plugin asks where they lie
 _CHECK_EVERY: Final = 4  # steps between those whose masks are looked into
 
 
@@ -132,9 +132,9 @@ class VirtualRunner:
         acceptable: dict[str, int] = {}
         if grammar_output is not None:
             request_ids = grammar_output.structured_output_request_ids
-            self.structured_outputs_worker.apply_grammar_bitmask(
-                _LOGITS, batch, request_ids, grammar_output.grammar_bitmask
-            )
+            masker = self.structured_outputs_worker
+            masker.apply_grammar_bitmask(_LOGITS, batch, request_ids, grammar_output.grammar_bitmask)
+            masker.request_ids = request_ids
             acceptable = dict(
                 zip(request_ids, grammar_output.num_acceptable_drafts or [0] * len(request_ids), strict=True)
             )

@@ -3,15 +3,17 @@
 The host's side of vLLM's own objects; copies and kernels are left to the clock.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import torch
+import vllm.v1.worker.cpu.shm  # noqa: F401 - streams that a CPU lacks
 from vllm.v1.outputs import ModelRunnerOutput
 from vllm.v1.worker.gpu.async_utils import AsyncOutput
-from vllm.v1.worker.gpu.structured_outputs import _build_grammar_mapping
+from vllm.v1.worker.gpu import structured_outputs
 
 from rankbench import device
 from rankbench.clock import Event
@@ -24,6 +26,7 @@ class Batch:
     req_ids: list[str]
     num_reqs: int
     cu_num_logits_np: npt.NDArray[np.int32]  # [requests + 1]
+    cu_num_logits: Any  # a device's
     num_draft_tokens_per_req: npt.NDArray[np.int32] | None  # [requests]
     num_draft_tokens: int
     has_structured_output_reqs: bool
@@ -65,39 +68,33 @@ class VirtualOutput(AsyncOutput):  # type: ignore[misc]  # vLLM is untyped here
         self.pending_aux_output = self._has_fault = None
 
 
-class VirtualMasker:
-    """The host's side of vLLM's StructuredOutputsWorker; the copy and the kernel are left to the clock."""
+class _Kernel:
+    """Stands for a Triton kernel: its work is left to the clock, its launch is not charged."""
+
+    def __getitem__(self, _grid: Any) -> Callable[..., None]:
+        return lambda *_arguments, **_constants: None
+
+
+class VirtualMasker(structured_outputs.StructuredOutputsWorker):  # type: ignore[misc]  # vLLM is untyped here
+    """vLLM's StructuredOutputsWorker, whose copies and kernel are left to the clock."""
 
     def __init__(self, max_rows: int, vocab_size: int, drafts: int) -> None:
-        self._stride = 1 + drafts
+        super().__init__(max_rows, vocab_size, torch.device("cpu"), 1 + drafts, 1)
         # As the caching allocator of pinned memory: mapped once. On a GPU each mask is staged in it.
         self._pinned = np.zeros((max_rows, (vocab_size + 31) // 32), dtype=np.int32)
         self.applied: npt.NDArray[np.int32] | None = None  # [rows, words] of this step
         self.request_ids: list[str] = []  # whose rows they are, in their order
+        vars(structured_outputs)["async_tensor_h2d"] = self._copied
+        vars(structured_outputs)["_apply_grammar_bitmask_kernel"] = _Kernel()
 
-    def apply_grammar_bitmask(
-        self, _logits: Any, input_batch: Batch, grammar_req_ids: list[str], grammar_bitmask: Any
-    ) -> None:
-        """Stage the masks and make their mapping to logits, as vLLM does."""
-        if not grammar_req_ids:
-            return
-        rows = len(grammar_bitmask)
-        self.applied = grammar_bitmask
-        if not device.is_pinned(grammar_bitmask):
-            np.copyto(self._pinned[:rows], grammar_bitmask)
+    def _copied(self, masks: npt.NDArray[np.int32], *, out: Any) -> Any:
+        """Stage masks as vLLM does."""
+        self.applied = masks
+        if not device.is_pinned(masks):
+            rows = len(masks)
+            np.copyto(self._pinned[:rows], masks)
             self.applied = self._pinned[:rows]
-        mapping = _build_grammar_mapping(
-            input_batch.req_ids,
-            grammar_req_ids,
-            input_batch.cu_num_logits_np,
-            input_batch.num_draft_tokens_per_req,
-            1,
-            self._stride,
-        )
-        torch.tensor(mapping, dtype=torch.int32)
-        if len(mapping) != rows:
-            raise RuntimeError(f"{rows} mask rows for {len(mapping)} rows of logits")
-        self.request_ids = grammar_req_ids
+        return out
 
     def take(self) -> tuple[npt.NDArray[np.int32] | None, list[str]]:
         """Return this step's masks and the requests whose rows they are; None: nothing was masked."""
@@ -120,6 +117,7 @@ def batch_of(scheduler_output: Any) -> Batch:
         req_ids=request_ids,
         num_reqs=len(request_ids),
         cu_num_logits_np=ends,
+        cu_num_logits=None,
         num_draft_tokens_per_req=counts,
         num_draft_tokens=0 if counts is None else int(counts.sum()),
         has_structured_output_reqs=scheduler_output.has_structured_output_requests,

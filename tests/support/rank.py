@@ -45,13 +45,13 @@ class MatchersHere:
         self.matching = Matching(traits, self.loaded_grammars, filler, self.memory, records.append)
         self.answers: list[bytes] = []
 
-    def send(self, message: messages.Message) -> None:
-        taken = messages.decode(messages.encode(message))
-        answer = self.matching.take(taken)
-        if isinstance(taken, messages.Ask):
-            assert answer is not None
-            self.answers.append(messages.encode(answer))
-            self.matching.answered(answer, taken.slot)
+    def send(self, *some: messages.Message) -> None:
+        for taken in messages.decode(messages.encode(some)):
+            answer = self.matching.take(taken)
+            if isinstance(taken, messages.Ask):
+                assert answer is not None
+                self.answers.append(messages.encode(answer))
+                self.matching.answered(answer, taken.slot)
 
     def answer(self) -> messages.Answer:
         return messages.decode_answer(self.answers.pop(0))

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from guided_engine.compat.masks_v2 import MasksV2
 from guided_engine.compat.runner import grammar_output, is_over, tell_faults
 from guided_engine.ranks.rank_guide import RankGuide
 from guided_engine.ranks.row_edits import StepEdits
@@ -19,9 +20,9 @@ class RunnerV2:
 
     def __init__(self, runner: Any, guide: RankGuide) -> None:
         self._guide = guide
-        self._masker = runner.structured_outputs_worker
-        self._apply_bitmask = self._masker.apply_grammar_bitmask
-        self._masker.apply_grammar_bitmask = self._apply
+        masker = runner.structured_outputs_worker
+        self._masks = MasksV2(masker)
+        masker.apply_grammar_bitmask = self._apply
         self._edits: EditsV2 | None = None
         if guide.has_factories:
             from guided_engine.compat import edits_v2  # noqa: PLC0415 - Triton, where it is needed
@@ -58,8 +59,10 @@ class RunnerV2:
         return output, faults
 
     def _apply(self, logits: Any, input_batch: Any, request_ids: list[str], bitmask: Any) -> None:
-        self._apply_bitmask(logits, input_batch, request_ids, bitmask)
-        if request_ids and not logits.is_cpu:
+        if not request_ids:
+            return
+        self._masks.apply(logits, input_batch, request_ids, bitmask)
+        if not logits.is_cpu:
             # The runner's stream waits for the copy before it masks; on a CPU both are done by now.
             masked = torch.cuda.Event()
             masked.record()

@@ -41,8 +41,8 @@ class Matchers(Protocol):
 
     memory: SharedMemory
 
-    def send(self, message: Message) -> None:
-        """Send a message; that it is lost is seen when an answer is waited for."""
+    def send(self, *some: Message) -> None:
+        """Send messages, which wakes the process; that they are lost is seen when an answer is waited for."""
 
     def answer(self) -> Answer:
         """Return the answer to an Ask; raises MatchersLostError."""
@@ -72,7 +72,6 @@ class MatchersBeside:
         self._held: set[str] = set()  # keys that the process has
         self._pid = 0
         self._generation = self._taken_up = 0
-        self._asked_cpu_s = 0.0
         self._is_closed = False
 
     def start(self) -> dict[str, str]:
@@ -90,13 +89,11 @@ class MatchersBeside:
         self._take_up()
         return ready.fingerprints
 
-    def send(self, message: Message) -> None:
-        """Send a message; see Matchers."""
+    def send(self, *some: Message) -> None:
+        """Send messages; see Matchers."""
         if self._taken_up == self._generation:
-            if isinstance(message, messages.Ask):
-                self._asked_cpu_s = self._cpu_s()
             try:
-                self._taken.send_bytes(messages.encode(message))
+                self._taken.send_bytes(messages.encode(some))
             except OSError:
                 _log.debug("guidedmodel: the process of matchers takes nothing", exc_info=True)
 
@@ -104,13 +101,16 @@ class MatchersBeside:
         """Return the answer to an Ask; see Matchers."""
         if self._taken_up != self._generation:
             raise MatchersLostError
-        until_s = time.monotonic() + WALL_S
+        until_s, began_cpu_s = time.monotonic() + WALL_S, -1.0
         while True:
             try:
                 return messages.decode_answer(self._taken.recv_bytes())
             except BlockingIOError:  # after _LOOK
                 # What another thread of it takes to load a grammar says nothing of its steps.
-                is_busy = self._cpu_s() - self._asked_cpu_s > CPU_S and not self._loading.locked()
+                cpu_s = self._cpu_s()
+                if began_cpu_s < 0 or self._loading.locked():
+                    began_cpu_s = cpu_s
+                is_busy = cpu_s - began_cpu_s > CPU_S
                 if not is_busy and time.monotonic() < until_s:
                     continue
                 raise MatchersLostError(int(self.memory.at_work[0]), is_hung=True) from None

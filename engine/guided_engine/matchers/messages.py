@@ -1,7 +1,7 @@
 """What a rank and the process of its matchers say to each other, as msgpack.
 
-Rank to process: `Begin` for each step that has a sequence of ours, `Sampled` as soon as tokens are known, and
-`Ask`, which alone is answered, with an `Answer`. `Restore` comes first where a process takes over.
+Rank to process, some at a time: `Begin` for each step that has a sequence of ours, `Sampled` once tokens are
+known, and `Ask`, which alone is answered, with an `Answer`. `Restore` comes first where a process takes over.
 """
 
 from typing import Final
@@ -110,7 +110,7 @@ Message = Begin | Sampled | Ask | Restore
 
 _encoder = msgspec.msgpack.Encoder()
 encode: Final = _encoder.encode
-decode: Final = msgspec.msgpack.Decoder(Message).decode
+decode: Final = msgspec.msgpack.Decoder(list[Message]).decode
 decode_answer: Final = msgspec.msgpack.Decoder(Answer).decode
 decode_load: Final = msgspec.msgpack.Decoder(Load | Unload | Orphan).decode
 decode_loaded: Final = msgspec.msgpack.Decoder(Loaded).decode

@@ -127,11 +127,11 @@ def _until_it_ends(ended: threading.Event, work: Callable[..., None], *arguments
 
 def _serve_steps(matching: Matching, steps: Connection) -> None:
     while True:
-        message = messages.decode(steps.recv_bytes())
-        answer = matching.take(message)
-        if answer is not None and isinstance(message, Ask):
-            steps.send_bytes(messages.encode(answer))
-            matching.answered(answer, message.slot)
+        for message in messages.decode(steps.recv_bytes()):
+            answer = matching.take(message)
+            if answer is not None and isinstance(message, Ask):
+                steps.send_bytes(messages.encode(answer))
+                matching.answered(answer, message.slot)
 
 
 def _serve_loads(loaded_grammars: LoadedGrammars, loads: Connection) -> None:

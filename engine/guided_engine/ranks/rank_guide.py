@@ -18,7 +18,7 @@ from guided_contract.records import AnyRecord
 from guided_contract.wire import Failed
 from guided_engine.matchers.beside import Matchers, MatchersLostError
 from guided_engine.matchers.matching import RankTraits
-from guided_engine.matchers.messages import Answer, Arrive, Ask, Begin, Restore, Sampled, Tokens
+from guided_engine.matchers.messages import Answer, Arrive, Ask, Begin, Message, Restore, Sampled, Tokens
 from guided_engine.processors.registry import Registry
 from guided_engine.ranks.mask_memory import MaskMemory
 from guided_engine.ranks.processed import Processed
@@ -65,6 +65,7 @@ class RankGuide:
         self._given_up: dict[str, str] = {}  # that the matchers are to be told of
         self._pending: deque[_Pending] = deque()
         self._log: deque[Tokens] = deque()  # what was sampled since the oldest of ours arrived
+        self._unsent: list[Message] = []
         self._plan: Plan | None = None
         self._learned: tuple[Sequence[str], Sequence[Sequence[int]]] = ((), ())
         self._is_asked, self._asked = False, 0
@@ -112,7 +113,7 @@ class RankGuide:
             self._processed.begin(self._step, plan)
             self._end_processed()
         self._plan = plan
-        self._matchers.send(
+        self._unsent.append(
             Begin(
                 step=self._step,
                 sampled=sampled,
@@ -128,6 +129,8 @@ class RankGuide:
         )
         if self.is_sampling and plan.is_whole and not self._pending:
             self._ask()  # masks are made while the forward pass runs
+        elif not self.is_sampling or arrivals or finished:
+            self._send()  # else with what was sampled: to wake a process takes this thread some time
 
     def skip_step(self) -> None:
         """Take note of a step in which nothing here is ours."""
@@ -143,7 +146,9 @@ class RankGuide:
     def settle(self) -> None:
         """Accept what earlier steps sampled; waits for their copies to the host alone."""
         if sampled := self._read(math.inf):
-            self._matchers.send(Sampled(sampled))
+            self._unsent.append(Sampled(sampled))
+            if self._plan is not None and not self._plan.is_whole:
+                self._send()  # taken while the draft model still runs
 
     def learn_drafts(self, request_ids: Sequence[str], drafts: Sequence[Sequence[int]]) -> None:
         """Take each request's drafts (token ids) of the last step; -1 where the runner does not say them."""
@@ -214,7 +219,7 @@ class RankGuide:
             self._numbers += 1
         ticket = arrival.ticket
         if ticket is not None and (load := self._matchers.missing(ticket.key)) is not None:
-            self._matchers.send(Restore([load], [], [], is_watched=False))
+            self._unsent.append(Restore([load], [], [], is_watched=False))
         takes_drafts = None if processed is None else processed.processors.support_speculation
         arrive = Arrive(
             request_id=arrival.request_id,
@@ -309,8 +314,13 @@ class RankGuide:
         request_ids, drafts = self._learned
         self._asked += 1
         slot, given_up = self._memory.next_slot(), self._taken_given_up()
-        self._matchers.send(Ask(self._asked, slot, list(request_ids), list(map(list, drafts)), given_up))
+        self._unsent.append(Ask(self._asked, slot, list(request_ids), list(map(list, drafts)), given_up))
+        self._send()
         self._is_asked = True
+
+    def _send(self) -> None:
+        self._matchers.send(*self._unsent)
+        self._unsent = []
 
     def _answer(self) -> Answer:
         """Return the answer to the latest Ask; one before may not have been fetched in its step."""
@@ -338,6 +348,7 @@ class RankGuide:
 
     def _take_over(self) -> None:
         self._matchers.renew()
+        self._unsent = []
         outputs: dict[str, list[int]] = {
             name: list((one.known_tokens or [])[one.prompt_length :]) for name, one in self._ours.items()
         }
@@ -347,7 +358,7 @@ class RankGuide:
                     outputs[request_id] += row
         keys = {one.ticket.key for one in self._ours.values() if one.ticket is not None}
         ended = {name: code.value for name, code in self._ended.items()}
-        self._matchers.send(
+        self._unsent.append(
             Restore(
                 loads=[load for key in keys if (load := self._matchers.missing(key)) is not None],
                 arrivals=[
@@ -360,7 +371,7 @@ class RankGuide:
         )
         plan = self._plan
         if plan is not None:
-            self._matchers.send(
+            self._unsent.append(
                 Begin(
                     step=self._step,
                     sampled=[],
