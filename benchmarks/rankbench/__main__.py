@@ -81,7 +81,7 @@ BENCHMARKS: Final = {
         judges=(report.cpu_of_ranks, report.right),
     ),
     "host": Benchmark(
-        costs=Costs(),
+        costs=Costs(forward_s=float(os.environ.get("FORWARD_MS", "12")) / 1e3),
         modes=(BASELINE, UPSTREAM[1], OURS),
         cells=tuple(f"k{drafts}-b{batch}-plain" for drafts in (0, 3) for batch in (1, 64, 256)),
         bars=(MostThread("k0-b64-plain", 150), MostThread("k3-b256-plain", 400)),

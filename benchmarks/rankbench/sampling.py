@@ -12,8 +12,8 @@ import numpy.typing as npt
 import torch
 import vllm.v1.worker.cpu.shm  # noqa: F401 - streams that a CPU lacks
 from vllm.v1.outputs import ModelRunnerOutput
-from vllm.v1.worker.gpu.async_utils import AsyncOutput
 from vllm.v1.worker.gpu import structured_outputs
+from vllm.v1.worker.gpu.async_utils import AsyncOutput
 
 from rankbench import device
 from rankbench.clock import Event
