@@ -1,5 +1,6 @@
 """The wrapper around a model runner: guided rows alone are masked, and no fault of ours leaves it."""
 
+import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -27,15 +28,30 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
 
 class Masker:
-    """Where vLLM's runner masks; remembers for whom."""
+    """Where vLLM's runner masks, for the first time a batch is so; remembers for whom."""
 
     def __init__(self) -> None:
         self.masked: list[tuple[list[str], int]] = []
+        self.logits_indices, self.grammar_bitmask = torch.zeros(8), torch.zeros(8, VOCAB)
+        self.mask_stride, self.copy_stream = 1, SimpleNamespace(wait_stream=lambda _other: None)
 
     def apply_grammar_bitmask(
         self, _logits: Any, _batch: Any, request_ids: list[str], bitmask: np.ndarray
     ) -> None:
         self.masked.append((list(request_ids), len(bitmask)))
+
+
+@pytest.fixture(autouse=True)
+def device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a mask be copied to no device, and applied by no kernel."""
+    from vllm.v1.worker.gpu import structured_outputs
+
+    kernel = type("Kernel", (), {"__getitem__": lambda _self, _grid: lambda *_arguments, **_constants: None})
+    monkeypatch.setattr(structured_outputs, "_apply_grammar_bitmask_kernel", kernel())
+    monkeypatch.setattr(structured_outputs, "async_tensor_h2d", lambda _data, *, out: out)
+    stream = SimpleNamespace(wait_stream=lambda _other: None)
+    monkeypatch.setattr(torch.cuda, "stream", lambda _stream: contextlib.nullcontext())
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda: stream)
 
 
 class Runner:
@@ -59,7 +75,10 @@ class Runner:
     def sample_tokens(self, grammar_output: Any) -> Any:
         self.sampled_with.append(grammar_output)
         ids, self.execute_model_state = self.execute_model_state or [], None
-        batch = SimpleNamespace(req_ids=ids, cu_num_logits_np=np.arange(len(ids) + 1))
+        ends = np.arange(len(ids) + 1)
+        batch = SimpleNamespace(
+            req_ids=ids, cu_num_logits_np=ends, cu_num_logits=None, num_draft_tokens_per_req=None
+        )
         if isinstance(getattr(grammar_output, "grammar_bitmask", None), np.ndarray):
             self.structured_outputs_worker.apply_grammar_bitmask(
                 torch.zeros(len(ids), VOCAB),

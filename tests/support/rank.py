@@ -34,15 +34,21 @@ class ByteVocabulary:
         return TOKENIZER
 
 
+def made(traits: RankTraits, memory: SharedMemory, send: Any) -> tuple[Matching, LoadedGrammars]:
+    """Return a rank's matchers."""
+    backends = Backends(ByteVocabulary())
+    loaded_grammars = LoadedGrammars(backends)
+    filler = MaskFiller(64, VOCAB, backends, memory.at_work)
+    return Matching(traits, loaded_grammars, filler, memory, send), loaded_grammars
+
+
 class MatchersHere:
     """A rank's matchers without their process: each message goes through its encoding all the same."""
 
     def __init__(self, traits: RankTraits, records: list[Any]) -> None:
         self.memory = SharedMemory(64, VOCAB)
-        backends = Backends(ByteVocabulary())
-        self.loaded_grammars = LoadedGrammars(backends)
-        filler = MaskFiller(64, VOCAB, backends, self.memory.at_work)
-        self.matching = Matching(traits, self.loaded_grammars, filler, self.memory, records.append)
+        self.matching, self.loaded_grammars = made(traits, self.memory, records.append)
+        self.load = self.loaded_grammars.load
         self.answers: list[bytes] = []
 
     def send(self, *some: messages.Message) -> None:
@@ -87,18 +93,20 @@ class Rank:
         self.records: list[Any] = []
         self.ended: dict[str, str] = {}
         self.known: dict[str, int] = {}  # tokens of each request, so far
-        made = RankTraits(**{"rank": 0, "vocab_size": VOCAB, "is_async": True} | traits)
-        self.matchers = MatchersHere(made, self.records)
-        self.loaded_grammars = self.matchers.loaded_grammars
+        told = RankTraits(**{"rank": 0, "vocab_size": VOCAB, "is_async": True} | traits)
+        self.matchers = self._matchers(told)
         registry = Registry(processors, Context(vocab_size=VOCAB, stop_tokens=frozenset({EOS})))
-        self.guide = RankGuide(made, self.matchers, registry, self.records.append)
+        self.guide = RankGuide(told, self.matchers, registry, self.records.append)
+
+    def _matchers(self, traits: RankTraits) -> Any:
+        return MatchersHere(traits, self.records)
 
     def sequence(self, request_id: str) -> Any:
         """Return what its matchers know of a sequence."""
         return self.matchers.matching._tracking.by_request[request_id]
 
     def load(self, pattern: str) -> Ticket:
-        loaded = self.loaded_grammars.load(
+        loaded = self.matchers.load(
             Load(key=pattern, backend="guidance", spec=LLMatcher.grammar_from_regex(pattern))
         )
         assert not loaded.error

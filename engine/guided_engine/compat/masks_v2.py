@@ -1,4 +1,4 @@
-"""Model Runner V2's masker: vLLM's own, which maps rows to logits anew in each step; here where they differ."""
+"""Model Runner V2's masker: vLLM's own maps rows to logits in each step, here only when a batch changes."""
 
 from typing import Any, Final
 

@@ -97,8 +97,8 @@ class Matching:
 
     def _begin(self, begin: Begin) -> None:
         self._waited_ns = begin.waited_ns
-        # What the engine core has read is accepted: a sequence's end counts before it is forgotten. What comes
-        # after its end does not, unless no other one goes on, and the core may have read that, too.
+        # What the engine core has read is accepted: a sequence's end counts before it is forgotten. What was
+        # sampled after its end does not. If no other one goes on, the core may have read the last step, too.
         late = begin.step - self._traits.is_async
         self._accept(one for one in begin.sampled if one.step < late)
         for request_id in begin.finished:

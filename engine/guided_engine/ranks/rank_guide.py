@@ -25,7 +25,8 @@ from guided_engine.ranks.processed import Processed
 from guided_engine.ranks.row_edits import StepEdits
 from guided_engine.ranks.step import Arrival, Masks, Plan, ReadFaults, ReadSampled
 
-_MOST_PROCESSES: Final = 4  # that may die in one step
+_GUILTY: Final = 3  # processes that died in a row as they were at work for one sequence
+_MOST_PROCESSES: Final = 5  # that may die in a step before one is found guilty
 _log = logging.getLogger("guided_engine")
 
 
@@ -331,18 +332,21 @@ class RankGuide:
     def _recovered(self, lost: MatchersLostError) -> Answer:
         """Have another process take over in this step, and return its answer.
 
-        A sequence for which two in a row died or hung is the one that kills them, and ends. Whatever more
-        goes wrong ends all of them.
+        A sequence for which three in a row died or hung is what kills them, and ends: nobody else kills so
+        often. Where they die of anything else, all of them end.
         """
-        suspect = lost.number
-        for _ in range(_MOST_PROCESSES):
+        number, deaths, left = lost.number, 1, _MOST_PROCESSES
+        while left:
+            left -= 1
             try:
                 self._take_over()
                 return self._answer()
             except MatchersLostError as again:
-                if again.number > 0 and again.number == suspect:
-                    self._accuse(suspect, is_hung=again.is_hung)
-                suspect = again.number
+                deaths = deaths + 1 if again.number == number else 1
+                number = again.number
+                if number > 0 and deaths == _GUILTY:
+                    self._accuse(number, is_hung=again.is_hung)
+                    left = _MOST_PROCESSES
         self.fail_all(ErrorCode.SEQUENCE_MATCHERS_LOST)
         return Answer(self._asked, [], 0, [], {}, [])
 
@@ -391,7 +395,7 @@ class RankGuide:
         code = ErrorCode.SEQUENCE_SLOW if is_hung else ErrorCode.SEQUENCE_MATCHER_FAILED
         for request_id, arrive in self._ours.items():
             if arrive.number == number:
-                _log.error("guidedmodel: request %s ends: two processes of matchers died of it", request_id)
+                _log.error("guidedmodel: request %s ends: the processes of matchers die of it", request_id)
                 self._end(request_id, code)
 
 
