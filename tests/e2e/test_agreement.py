@@ -1,6 +1,7 @@
 """A whole pod on two ranks, one of which goes wrong: that request ends with its code, and nothing else."""
 
 import json
+import os
 import re
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -30,7 +31,7 @@ FAULTS = {
 
 
 @pytest.fixture(scope="module")
-def pod() -> Iterator[Pod]:
+def pod(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pod]:
     lingers = {
         "name": LINGERS,
         "factory": "support.failing:Lingers",
@@ -51,7 +52,10 @@ def pod() -> Iterator[Pod]:
         logitsProcessors=[lingers, *planted_ones],
     )
     sampled = {"guidedDecoding": {"compareEvery": EVERY}}
-    pod = start_pod(manifest, env={"PYTHONPATH": str(ROOT / "tests")}, configured=sampled)
+    plugin = tmp_path_factory.mktemp("plugin")
+    planted.entry_point(plugin)
+    path = os.pathsep.join([str(ROOT / "tests"), str(plugin)])
+    pod = start_pod(manifest, env={"PYTHONPATH": path}, configured=sampled)
     yield pod
     pod.stop()
 

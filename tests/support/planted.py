@@ -1,14 +1,18 @@
 """Faults planted on one rank alone, by way of logits processors that a request names; for tests.
 
-A processor is the user's code on every rank, so it can do to one rank what a broken machine would.
+A processor is the user's code on every rank, so it can do to one rank what a broken machine would. What it
+does to a matcher goes with the request to the matchers' process, which vLLM's plugin here has changed.
 """
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 import torch
 
-from guided_engine.matchers import bitmasks, loaded_grammars
+from guided_engine.matchers.bitmasks import MaskFiller
+from guided_engine.matchers.matching import Matching
 from guided_engine.processors.interface import (
     Context,
     DenseFactory,
@@ -16,6 +20,7 @@ from guided_engine.processors.interface import (
     SequenceInfo,
     SequenceProcessor,
 )
+from guided_engine.ranks.rank_guide import RankGuide
 
 STRAYS: Final = "strays"  # samples other tokens than the other ranks, all allowed
 MASK_DIFFERS: Final = "mask-differs"  # in a bit that changes no token
@@ -48,8 +53,6 @@ class Planted(DenseFactory[PlantedParams]):
 
         super().__init__(params, context)
         self._is_here = params.rank is None or get_tp_group().rank_in_group == params.rank
-        if self._is_here:
-            _patch()
 
     def create(self, _sequence: SequenceInfo[PlantedParams]) -> SequenceProcessor | None:
         if not self._is_here:
@@ -78,34 +81,51 @@ class _State(SequenceProcessor):
         return [self._kind if self._left <= 0 else None] * (1 + len(ahead))
 
 
-# Taken by the next matcher made in this process: a sequence's is made right after its processors.
+# Of the request that arrives: it is told to the matchers right after its processors are made.
 _next_matcher: list[tuple[str, int]] = []
 
 
-def _patch() -> None:
-    if getattr(loaded_grammars.LoadedGrammars, "is_planted", False):
-        return
-    loaded_grammars.LoadedGrammars.is_planted = True  # type: ignore[attr-defined]
-    make, fill = loaded_grammars.LoadedGrammars.matcher, bitmasks.BitmaskBuffer.fill
+def entry_point(folder: Path) -> None:
+    """Make `install` a plugin of vLLM, for processes that have a folder on PYTHONPATH."""
+    info = folder / "planted-0.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: planted\nVersion: 0.0\n")
+    (info / "entry_points.txt").write_text("[vllm.general_plugins]\nplanted = support.planted:install\n")
 
-    def matcher(self: Any, *args: Any) -> Any:
-        made = make(self, *args)
+
+def install() -> None:
+    """Change what tells a request to the matchers, and what makes its matcher and fills its masks."""
+    if getattr(RankGuide, "is_planted", False):
+        return
+    RankGuide.is_planted = True  # type: ignore[attr-defined]
+    arrived, make, fill = RankGuide._arrived, Matching._made, MaskFiller.fill
+
+    def arriving(self: Any, arrival: Any) -> Any:
+        made = arrived(self, arrival)
         if _next_matcher:
-            _plant(made, *_next_matcher.pop())
+            kind, after = _next_matcher.pop()
+            made.ticket = msgspec.structs.replace(made.ticket, reasoning_arguments={"planted": [kind, after]})
         return made
 
-    def filled(self: Any, walks: Any, rows: int) -> Any:
-        bitmask, duration_ns = fill(self, walks, rows)
+    def matcher(self: Any, arrive: Any) -> Any:
+        sequence = make(self, arrive)
+        if sequence.matcher is not None and (told := arrive.ticket.reasoning_arguments.get("planted")):
+            _plant(sequence.matcher, *told)
+        return sequence
+
+    def filled(self: Any, walks: Any, bitmask: Any) -> Any:
+        duration_ns = fill(self, walks, bitmask)
         for walk in walks:
             kind = getattr(walk.matcher, "planted", "")
             if kind == MASK_DIFFERS:
                 bitmask[walk.row, -1] ^= 1
             elif kind == DEAD_END:
                 bitmask[walk.row] = 0
-        return bitmask, duration_ns
+        return duration_ns
 
-    loaded_grammars.LoadedGrammars.matcher = matcher  # type: ignore[method-assign]
-    bitmasks.BitmaskBuffer.fill = filled  # type: ignore[method-assign]
+    RankGuide._arrived = arriving  # type: ignore[method-assign]
+    Matching._made = matcher  # type: ignore[method-assign]
+    MaskFiller.fill = filled  # type: ignore[method-assign]
 
 
 def _plant(matcher: Any, kind: str, after: int) -> None:
