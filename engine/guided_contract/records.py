@@ -132,6 +132,12 @@ class ProcessorFailure(Record, frozen=True, kw_only=True):
     code: Word
 
 
+class MatchersRestart(Record, frozen=True, kw_only=True):
+    """The process of a rank's matchers ended, and another took over."""
+
+    rank: Rank
+
+
 class DraftTokens(Record, frozen=True, kw_only=True):
     """How many draft tokens one engine core gives each sequence of a batch, since the record before.
 
@@ -145,7 +151,7 @@ class DraftTokens(Record, frozen=True, kw_only=True):
     changes: Natural = 0
 
 
-AnyRecord = HttpRequest | Decode | Digests | ProcessorTimes | ProcessorFailure | DraftTokens
+AnyRecord = HttpRequest | Decode | Digests | ProcessorTimes | ProcessorFailure | MatchersRestart | DraftTokens
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder: msgspec.msgpack.Decoder[AnyRecord] = msgspec.msgpack.Decoder(AnyRecord)

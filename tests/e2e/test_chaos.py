@@ -1,8 +1,8 @@
-"""Drawn traffic on a pod whose grammar workers, or grammar service, are killed all the while.
+"""Drawn traffic on a pod whose grammar workers, matchers, or grammar service are killed all the while.
 
 `make chaos-grammar` alone, for minutes. What one kill costs: tests/contract/test_grammar_workers.py.
 
-FAULTS=1000    kills of grammar workers
+FAULTS=1000    kills of grammar workers, and of a rank's matchers
 KILLS=50       kills of the grammar service
 SEED=0         which worker, and what is drawn
 """
@@ -14,9 +14,11 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
+from guided_engine.matchers.template import NAME
 from support import openai
 from support.pod import start_pod
 from support.soak import session
@@ -44,6 +46,12 @@ def kill_worker(soaked: Session, chance: random.Random) -> None:
     os.kill(chance.choice(sorted(soaked.pod.sidecar.workers())), signal.SIGKILL)
 
 
+def kill_matchers(soaked: Session, _chance: random.Random) -> None:
+    named = [pid for pid in soaked.pod.processes() if Path(f"/proc/{pid}/comm").read_text().strip() == NAME]
+    for pid in named:
+        os.kill(pid, signal.SIGKILL)
+
+
 def kill_service(soaked: Session, _chance: random.Random) -> None:
     service = soaked.pod.sidecar.service_pid()
     assert service is not None
@@ -55,6 +63,7 @@ def kill_service(soaked: Session, _chance: random.Random) -> None:
     ("kill", "times"),
     [
         (kill_worker, int(os.environ.get("FAULTS") or 1000)),
+        (kill_matchers, int(os.environ.get("FAULTS") or 1000)),
         (kill_service, int(os.environ.get("KILLS") or 50)),
     ],
 )

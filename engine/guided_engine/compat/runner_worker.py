@@ -13,6 +13,7 @@ from vllm.utils.torch_utils import PIN_MEMORY
 from guided_contract import config as pod_config
 from guided_contract.config import PodConfig
 from guided_contract.heartbeat import core_slot
+from guided_contract.records import MatchersRestart
 from guided_contract.wire import Backend, Hello, Load, Loaded, ServiceMessage, Unload
 from guided_engine import last_words, ledger, versions
 from guided_engine.compat import combination_check, cpu, draft_model, minor
@@ -173,7 +174,8 @@ def _matchers(vllm_config: Any, rank: int, config: PodConfig) -> MatchersBeside:
 
         return Made(fingerprints(vocabulary), start)
 
-    return MatchersBeside(memory, make)
+    telemetry = Telemetry(config.telemetry_socket)
+    return MatchersBeside(memory, make, lambda: telemetry.send(MatchersRestart(rank=sampling_rank)))
 
 
 def _traits(vllm_config: Any, rank: int, config: PodConfig) -> RankTraits:

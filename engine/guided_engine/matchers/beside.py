@@ -60,11 +60,15 @@ class Matchers(Protocol):
 class MatchersBeside:
     """The template and its process, for as long as the rank lives.
 
-    `make` runs in the template. The rank's thread sends and waits; another thread may load grammars.
+    `make` runs in the template; `renewed` is called when a process took the place of one that ended. The
+    rank's thread sends and waits; another thread may load grammars.
     """
 
-    def __init__(self, memory: SharedMemory, make: Callable[[], Made]) -> None:
+    def __init__(
+        self, memory: SharedMemory, make: Callable[[], Made], renewed: Callable[[], None] = lambda: None
+    ) -> None:
         self.memory = memory
+        self._tell_renewed = renewed
         self._control = template.fork(make)
         self._lock = threading.Lock()  # of what follows
         self._loading = threading.Lock()
@@ -189,11 +193,9 @@ class MatchersBeside:
                 began_s = time.monotonic()
                 status = self._fork()
                 took_ms = 1000 * (time.monotonic() - began_s)
-                _log.warning(
-                    "guidedmodel: a process of matchers ended (%s); another one began after %.0f ms",
-                    _said(status),
-                    took_ms,
-                )
+                said, took = _said(status), f"{took_ms:.0f} ms"
+                _log.warning("guidedmodel: matchers' process ended (%s); another began after %s", said, took)
+                self._tell_renewed()
 
     def _fork(self) -> int | None:
         own, its = zip(*(socket.socketpair() for _ in range(2)), strict=True)

@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable
 from functools import partial
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Final, NamedTuple, NoReturn
 
 import msgspec
@@ -25,6 +26,8 @@ from guided_engine.matchers.matching import Matching
 from guided_engine.matchers.messages import Ask
 from guided_grammar import stack
 
+NAME: Final = "guided-matchers"  # of each process, as ps shows it
+_COMM: Final = Path("/proc/self/comm")
 _CONNECTIONS: Final = 2  # of a process: its steps, and its grammars
 _log = logging.getLogger("guided_engine")
 
@@ -71,6 +74,7 @@ def _ends(run: Callable[[], object]) -> NoReturn:
 
 def _template(control: socket.socket, make: Callable[[], Made]) -> None:
     processes.die_with_parent()
+    _COMM.write_text("guided-template")
     for number in (signal.SIGINT, signal.SIGTERM):  # for the engine, which ends us
         signal.signal(number, signal.SIG_IGN)
     gc.freeze()
@@ -103,6 +107,7 @@ def _template(control: socket.socket, make: Callable[[], Made]) -> None:
 def _serve(made: Made, steps: Connection, loads: Connection) -> None:
     """Serve one rank's steps and loads until it goes."""
     processes.die_with_parent()
+    _COMM.write_text(NAME)
     matching, loaded_grammars = made.start()
     gc.freeze()
     ended = threading.Event()

@@ -99,6 +99,7 @@ _COUNTERS: Final[Mapping[str, tuple[str, Sequence[str]]]] = {
         "Sequences ended by a failure of a logits processor; with tp_rank 0 each is counted once",
         ("rank", "tp_rank", "processor", "error_code"),
     ),
+    "matchers_restarts": ("Processes of a rank's matchers that ended and were replaced", ("rank",)),
     "records_dropped": ("Telemetry records that the engine's processes could not send", ()),
     "records_invalid": ("Invalid datagrams on the telemetry socket", ()),
 }
@@ -156,6 +157,8 @@ class SidecarMetrics:
                 self._take_decode(record)
             case DraftTokens():
                 self._take_draft_tokens(record)
+            case records.MatchersRestart():
+                self._count("matchers_restarts", record.rank)
             case records.ProcessorTimes():
                 for each in record.times:
                     labels = record.rank, each.name
