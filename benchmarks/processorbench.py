@@ -166,9 +166,10 @@ class Rank:
         drafts = {name: self._tokens[at : at + cell.drafts] for name, at in self._at.items() if cell.drafts}
         plan = Plan({}, (), {}, computed, dict.fromkeys(self._names, count), drafts)
         took = {"begin": _spent(lambda: guide.begin(plan)), "accept": _spent(guide.settle)}
-        took["masks"] = _spent(guide.masks)
+        took["ask"] = _spent(guide.ask)
         took["prepare"] = _spent(lambda: self._prepare(drafts))
         took["edits"] = _spent(lambda: setattr(self, "_edits", guide.edits()))
+        took["masks"] = _spent(guide.masks)
         if bridge is not None:
             took["stage"] = _spent(lambda: bridge.stage(self._edits, drafts))
             bridge.taken()
@@ -282,7 +283,7 @@ def _bars(found: Mapping[str, Host]) -> Iterator[Bar]:
 
 
 def _rows(found: Mapping[str, Host]) -> Iterator[str]:
-    parts = ("begin", "accept", "masks", "prepare", "edits", "stage", "sampled")
+    parts = ("begin", "accept", "ask", "prepare", "edits", "masks", "stage", "sampled")
     yield f"| us of a step, of it CPU; edits with prepare | {' | '.join(parts)} |"
     yield "|---" * (1 + len(parts)) + "|"
     for cell, host in found.items():

@@ -89,8 +89,9 @@ class GuidedRunner:
         if not self._guide.is_sampling:
             output = self._sample_tokens(grammar_output)
         else:
+            self._safely(self._guide.ask, None)
+            edits = self._safely(self._guide.edits, None)  # while masks are made
             masks = self._safely(self._guide.masks, None, again=True)
-            edits = self._safely(self._guide.edits, None)
             self._guide.waits.end()
             output, faults = self._adapter.sample(self._sample_tokens, masks, edits)
             read = self._adapter.reader(output)

@@ -1,7 +1,7 @@
 """Guided decoding on one rank, step by step: what the process of its matchers is told, and says.
 
-An adapter (compat.runner) calls, per step: `begin` before the forward pass; `settle`, `learn_drafts`, `masks`
-and `edits` while it runs; `sampled` and `ends` after sampling. All ranks do the same from the same inputs, so
+An adapter (compat.runner) calls, per step: `begin` before the forward pass; `settle`, `learn_drafts`, `ask`,
+`edits` and `masks` while it runs; `sampled` and `ends` after sampling. All ranks do the same from the same inputs, so
 nothing is shared between them. Nothing here is done for each guided sequence of a steady batch.
 """
 
@@ -156,13 +156,17 @@ class RankGuide:
         self._learned = request_ids, drafts
         self._processed.learn_drafts(request_ids, drafts)
 
-    def masks(self) -> Masks | None:
-        """Settle what earlier steps sampled; return this step's masks, None if nothing is to be masked."""
+    def ask(self) -> None:
+        """Settle what earlier steps sampled, and have this step's masks made."""
         self.settle()
         if self._processed:
             self._end_processed()
         if not self._is_asked or self._given_up:
             self._ask()
+
+    def masks(self) -> Masks | None:
+        """Return this step's masks, once they are made; None if nothing is to be masked."""
+        self.ask()
         self._is_asked = False
         try:
             answer = self._answer()
@@ -180,7 +184,7 @@ class RankGuide:
         self._memory.handed_over(wait)
 
     def edits(self) -> StepEdits | None:
-        """Return what processors change in this step's logits, None for nothing; after `masks`."""
+        """Return what processors change in this step's logits, None for nothing; after `ask`."""
         return self._processed.edits(self.scheduled_drafts) if self._processed else None
 
     def give_up(self, edits: StepEdits) -> None:
