@@ -255,4 +255,4 @@ def test_thousands_of_sequences_leave_nothing(begin: Callable[..., Apart]) -> No
         if number % 1000 == 999:
             sizes.append(resident_kib())
     assert sizes[-1] - sizes[0] < 1024
-    assert (len(rank.guide._ours), len(rank.guide._log) < 8) == (1, True)
+    assert (len(rank.guide._ours), len(rank.guide._history._sampled) < 8) == (1, True)

@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable
 from multiprocessing.connection import Connection
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 
@@ -34,27 +34,6 @@ class MatchersLostError(Exception):
     def __init__(self, number: int = 0, *, is_hung: bool = False) -> None:
         super().__init__("the process of this rank's matchers has ended")
         self.number, self.is_hung = number, is_hung
-
-
-class Matchers(Protocol):
-    """Where a rank's messages go; see messages."""
-
-    memory: SharedMemory
-
-    def send(self, *some: Message) -> None:
-        """Send messages, which wakes the process; that they are lost is seen when an answer is waited for."""
-
-    def answer(self) -> Answer:
-        """Return the answer to an Ask; raises MatchersLostError."""
-
-    def renew(self) -> None:
-        """Take up with the process that is there now, or start another where it is lost."""
-
-    def missing(self, key: str) -> Load | None:
-        """Return a grammar that the process has not and is to be sent first; None: it has, or nobody has."""
-
-    def close(self) -> None:
-        """End the process."""
 
 
 class MatchersBeside:
@@ -94,7 +73,7 @@ class MatchersBeside:
         return ready.fingerprints
 
     def send(self, *some: Message) -> None:
-        """Send messages; see Matchers."""
+        """Send messages, which wakes the process; that they are lost is seen when an answer is waited for."""
         if self._taken_up == self._generation:
             try:
                 self._taken.send_bytes(messages.encode(some))
@@ -102,7 +81,7 @@ class MatchersBeside:
                 _log.debug("guidedmodel: the process of matchers takes nothing", exc_info=True)
 
     def answer(self) -> Answer:
-        """Return the answer to an Ask; see Matchers."""
+        """Return the next answer to an Ask; raises MatchersLostError."""
         if self._taken_up != self._generation:
             raise MatchersLostError
         until_s, began_cpu_s = time.monotonic() + WALL_S, -1.0
@@ -122,12 +101,12 @@ class MatchersBeside:
                 raise MatchersLostError(int(self.memory.at_work[0])) from error
 
     def renew(self) -> None:
-        """Take up with another process; see Matchers."""
+        """Take up with the process that is there now, or start another where it is lost."""
         self._renewed(self._taken_up)
         self._take_up()
 
     def missing(self, key: str) -> Load | None:
-        """Return a grammar that the process has not; see Matchers."""
+        """Return a grammar that the process has not and is to be sent first; None: it has, or nobody has."""
         if key in self._held or (load := self._texts.get(key)) is None:
             return None
         self._held.add(key)

@@ -110,9 +110,9 @@ class Matching:
             self._forget(request_id)
         for sequence in self._tracking.sampling:
             sequence.drafts = ()  # they were verified
-        self._give_up(begin.given_up)
         for arrive in begin.arrivals:
             self._arrive(arrive)
+        self._give_up(begin.given_up)
         self._tracking.begin(begin.step, begin)
         self._drafts = begin.drafts
 

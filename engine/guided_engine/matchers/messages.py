@@ -55,15 +55,15 @@ class Begin(msgspec.Struct, array_like=True, tag=True):
     """
 
     step: int
-    sampled: list[Tokens]
-    finished: list[str]
-    arrivals: list[Arrive]
-    resumed: dict[str, list[int]]
+    waited_ns: int
     computed: list[tuple[str, int]]
     scheduled: dict[str, int]
     drafts: dict[str, list[int]]
-    given_up: dict[str, str]
-    waited_ns: int
+    sampled: list[Tokens] = []
+    finished: list[str] = []
+    arrivals: list[Arrive] = []
+    resumed: dict[str, list[int]] = {}
+    given_up: dict[str, str] = {}
 
 
 class Ask(msgspec.Struct, array_like=True, tag=True):

@@ -1,32 +1,30 @@
 """Guided decoding on one rank, step by step: what the process of its matchers is told, and says.
 
 An adapter (compat.runner) calls, per step: `begin` before the forward pass; `settle`, `learn_drafts`, `ask`,
-`edits` and `masks` while it runs; `sampled` and `ends` after sampling. All ranks do the same from the same inputs, so
-nothing is shared between them. Nothing here is done for each guided sequence of a steady batch.
+`edits` and `masks` while it runs; `sampled` and `ends` after sampling. All ranks do the same from the same
+inputs, so nothing is shared between them. Nothing is done here for each guided sequence of a steady batch.
 """
 
 import logging
 import math
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, NamedTuple
-
-import msgspec
+from typing import Any, NamedTuple
 
 from guided_contract.errors import ErrorCode
 from guided_contract.records import AnyRecord
 from guided_contract.wire import Failed
-from guided_engine.matchers.beside import Matchers, MatchersLostError
+from guided_engine.matchers.beside import MatchersBeside
 from guided_engine.matchers.matching import RankTraits
-from guided_engine.matchers.messages import Answer, Arrive, Ask, Begin, Message, Restore, Sampled, Tokens
+from guided_engine.matchers.messages import Arrive, Begin, Message, Restore, Sampled, Tokens
 from guided_engine.processors.registry import Registry
+from guided_engine.ranks.conversation import Conversation
+from guided_engine.ranks.history import History
 from guided_engine.ranks.mask_memory import MaskMemory
 from guided_engine.ranks.processed import Processed
 from guided_engine.ranks.row_edits import StepEdits
 from guided_engine.ranks.step import Arrival, Masks, Plan, ReadFaults, ReadSampled
 
-_GUILTY: Final = 3  # processes that died in a row as they were at work for one sequence
-_MOST_PROCESSES: Final = 5  # that may die in a step before one is found guilty
 _log = logging.getLogger("guided_engine")
 
 
@@ -51,25 +49,27 @@ class RankGuide:
     """
 
     def __init__(
-        self, traits: RankTraits, matchers: Matchers, registry: Registry, send: Callable[[AnyRecord], None]
+        self,
+        traits: RankTraits,
+        matchers: MatchersBeside,
+        registry: Registry,
+        send: Callable[[AnyRecord], None],
     ) -> None:
         self._traits = traits
         self._matchers = matchers
+        self._conversation = Conversation(matchers, self._begun, self._accuse)
         self._memory = MaskMemory(matchers.memory)
         self.waits = self._memory.waits
         self._processed = Processed(traits.rank, traits.vocab_size, registry, send)
-        self._ours: dict[str, Arrive] = {}
-        self._numbers = 0
-        self._needed: dict[str, int] = {}  # of those that have not sampled: tokens to compute before they do
+        self._history = History()
+        self._ours = self._history.requests
         self._ended: dict[str, ErrorCode] = {}  # of ours, reported or about to be
         self._ends: list[Failed] = []  # to be reported
         self._given_up: dict[str, str] = {}  # that the matchers are to be told of
         self._pending: deque[_Pending] = deque()
-        self._log: deque[Tokens] = deque()  # what was sampled since the oldest of ours arrived
-        self._unsent: list[Message] = []
         self._plan: Plan | None = None
         self._learned: tuple[Sequence[str], Sequence[Sequence[int]]] = ((), ())
-        self._is_asked, self._asked = False, 0
+        self._is_asked = False
         self._step = 0
         self.is_sampling = False
         self.invalid_drafts: dict[str, int] = {}
@@ -107,31 +107,21 @@ class RankGuide:
             self._forget(request_id)
         arrivals = [made for one in plan.arrivals if (made := self._arrived(one)) is not None]
         for request_id in filter(self._ours.__contains__, plan.resumed):
-            self._come_back(request_id, plan.resumed[request_id])
-        self._needed |= {one.request_id: _needed(one) for one in arrivals}
-        self._note_samplers(plan, arrivals)
+            self._history.resume(request_id, self._step, plan.resumed[request_id])
+        self.is_sampling = self._history.is_sampling(plan)
         if self._processed:
             self._processed.begin(self._step, plan)
             self._end_processed()
         self._plan = plan
-        self._unsent.append(
-            Begin(
-                step=self._step,
-                sampled=sampled,
-                finished=finished,
-                arrivals=arrivals,
-                resumed=plan.resumed,  # type: ignore[arg-type]  # it is only written
-                computed=plan.computed,  # type: ignore[arg-type]  # likewise
-                scheduled=plan.scheduled,  # type: ignore[arg-type]  # likewise
-                drafts=plan.drafts,  # type: ignore[arg-type]  # likewise
-                given_up=self._taken_given_up(),
-                waited_ns=self.waits.total_ns,
-            )
-        )
+        begin = self._begin_of(plan)
+        begin.sampled, begin.finished, begin.arrivals = sampled, finished, arrivals
+        begin.resumed = {name: list(tokens) for name, tokens in plan.resumed.items()}
+        begin.given_up = self._taken_given_up()
+        self._conversation.tell(begin)
         if self.is_sampling and plan.is_whole and not self._pending:
             self._ask()  # masks are made while the forward pass runs
         elif not self.is_sampling or arrivals or finished:
-            self._send()  # else with what was sampled: to wake a process takes this thread some time
+            self._conversation.send()  # else with what was sampled
 
     def skip_step(self) -> None:
         """Take note of a step in which nothing here is ours."""
@@ -147,9 +137,9 @@ class RankGuide:
     def settle(self) -> None:
         """Accept what earlier steps sampled; waits for their copies to the host alone."""
         if sampled := self._read(math.inf):
-            self._unsent.append(Sampled(sampled))
+            self._conversation.tell(Sampled(sampled))
             if self._plan is not None and not self._plan.is_whole:
-                self._send()  # taken while the draft model still runs
+                self._conversation.send()  # taken while the draft model still runs
 
     def learn_drafts(self, request_ids: Sequence[str], drafts: Sequence[Sequence[int]]) -> None:
         """Take each request's drafts (token ids) of the last step; -1 where the runner does not say them."""
@@ -168,10 +158,10 @@ class RankGuide:
         """Return this step's masks, once they are made; None if nothing is to be masked."""
         self.ask()
         self._is_asked = False
-        try:
-            answer = self._answer()
-        except MatchersLostError as lost:
-            answer = self._recovered(lost)
+        answer = self._conversation.answer()
+        if answer is None:
+            self.fail_all(ErrorCode.SEQUENCE_MATCHERS_LOST)
+            return None
         self.invalid_drafts = answer.invalid
         for end in answer.ends:
             self._end(end.request_id, ErrorCode(end.code))
@@ -219,55 +209,20 @@ class RankGuide:
         processed = self._processed.arrive(arrival, self._step) if self._processed else None
         if not arrival.is_guided and processed is None:
             return None
-        known = self._ours.get(arrival.request_id)
-        if known is None:
-            self._numbers += 1
         ticket = arrival.ticket
         if ticket is not None and (load := self._matchers.missing(ticket.key)) is not None:
-            self._unsent.append(Restore([load], [], [], is_watched=False))
-        takes_drafts = None if processed is None else processed.processors.support_speculation
-        arrive = Arrive(
-            request_id=arrival.request_id,
-            number=self._numbers if known is None else known.number,
-            since_step=self._step,
-            prompt_tokens=[] if self._traits.reasoner is None else list(arrival.prompt_tokens),
-            prompt_length=arrival.prompt_length,
-            known_tokens=None if arrival.known_tokens is None else list(arrival.known_tokens),
-            computed=arrival.computed,
-            is_guided=arrival.is_guided,
-            ticket=ticket,
-            stop_tokens=list(arrival.stop_tokens),
-            max_tokens=arrival.max_tokens,
-            takes_drafts=takes_drafts,
+            self._conversation.tell(Restore([load], [], [], is_watched=False))
+        return self._history.arrive(
+            arrival,
+            self._step,
+            tells_prompt=self._traits.reasoner is not None,
+            takes_drafts=None if processed is None else processed.processors.support_speculation,
         )
-        self._ours[arrival.request_id] = arrive
-        return arrive
-
-    def _come_back(self, request_id: str, tokens: Sequence[int]) -> None:
-        """Take note that a request is resumed with all its tokens (Model Runner V1)."""
-        known = self._ours[request_id]
-        self._ours[request_id] = msgspec.structs.replace(known, since_step=self._step, known_tokens=tokens)
-        self._needed[request_id] = len(tokens)
-
-    def _note_samplers(self, plan: Plan, arrivals: Sequence[Arrive]) -> None:
-        """Find out whether one of ours samples; those that have done so once need no look."""
-        scheduled = plan.scheduled
-        if self._needed:
-            computed = {one.request_id: one.computed for one in arrivals} | dict(plan.computed)
-            for request_id, needed in list(self._needed.items()):
-                count = scheduled.get(request_id)
-                if count is not None and computed.get(request_id, 0) + count >= needed:
-                    del self._needed[request_id]
-        self.is_sampling = any(one in self._ours and one not in self._needed for one in scheduled)
 
     def _forget(self, request_id: str) -> None:
         self._processed.forget(request_id)
-        del self._ours[request_id]
-        self._needed.pop(request_id, None)
+        self._history.forget(request_id)
         self._ended.pop(request_id, None)
-        oldest = min((one.since_step for one in self._ours.values()), default=math.inf)
-        while self._log and self._log[0].step < oldest:
-            self._log.popleft()
 
     # --- what ends a sequence ---
 
@@ -312,97 +267,25 @@ class RankGuide:
                     for name, row in zip(made.request_ids, tokens, strict=False)
                 ]
             found.append(made)
-        self._log.extend(found)
+        self._history.note(found)
         return found
 
     def _ask(self) -> None:
-        request_ids, drafts = self._learned
-        self._asked += 1
-        slot, given_up = self._memory.next_slot(), self._taken_given_up()
-        self._unsent.append(Ask(self._asked, slot, list(request_ids), list(map(list, drafts)), given_up))
-        self._send()
+        self._conversation.ask(self._memory.next_slot(), self._learned, self._taken_given_up())
         self._is_asked = True
 
-    def _send(self) -> None:
-        self._matchers.send(*self._unsent)
-        self._unsent = []
+    def _begun(self) -> list[Message]:
+        """Return what another process is told of all that is alive, and of this step."""
+        restore = self._history.restore(self._ended, self._matchers.missing)
+        return [restore] if self._plan is None else [restore, self._begin_of(self._plan)]
 
-    def _answer(self) -> Answer:
-        """Return the answer to the latest Ask; one before may not have been fetched in its step."""
-        while (answer := self._matchers.answer()).number != self._asked:
-            pass
-        return answer
+    def _begin_of(self, plan: Plan) -> Begin:
+        told: Any = plan  # whose parts are only written
+        return Begin(self._step, self.waits.total_ns, told.computed, told.scheduled, told.drafts)
 
-    def _recovered(self, lost: MatchersLostError) -> Answer:
-        """Have another process take over in this step, and return its answer.
-
-        A sequence for which three in a row died or hung is what kills them, and ends: nobody else kills so
-        often. Where they die of anything else, all of them end.
-        """
-        number, deaths, left = lost.number, 1, _MOST_PROCESSES
-        while left:
-            left -= 1
-            try:
-                self._take_over()
-                return self._answer()
-            except MatchersLostError as again:
-                deaths = deaths + 1 if again.number == number else 1
-                number = again.number
-                if number > 0 and deaths == _GUILTY:
-                    self._accuse(number, is_hung=again.is_hung)
-                    left = _MOST_PROCESSES
-        self.fail_all(ErrorCode.SEQUENCE_MATCHERS_LOST)
-        return Answer(self._asked, [], 0, [], {}, [])
-
-    def _take_over(self) -> None:
-        self._matchers.renew()
-        self._unsent = []
-        outputs: dict[str, list[int]] = {
-            name: list((one.known_tokens or [])[one.prompt_length :]) for name, one in self._ours.items()
-        }
-        for step, request_ids, tokens in map(msgspec.structs.astuple, self._log):
-            for request_id, row in zip(request_ids, tokens, strict=False):
-                if (arrive := self._ours.get(request_id)) is not None and step >= arrive.since_step:
-                    outputs[request_id] += row
-        keys = {one.ticket.key for one in self._ours.values() if one.ticket is not None}
-        ended = {name: code.value for name, code in self._ended.items()}
-        self._unsent.append(
-            Restore(
-                loads=[load for key in keys if (load := self._matchers.missing(key)) is not None],
-                arrivals=[
-                    msgspec.structs.replace(one, failure=ended.get(name, ""))
-                    for name, one in self._ours.items()
-                ],
-                outputs=list(outputs.values()),
-                is_watched=True,
-            )
-        )
-        plan = self._plan
-        if plan is not None:
-            self._unsent.append(
-                Begin(
-                    step=self._step,
-                    sampled=[],
-                    finished=[],
-                    arrivals=[],
-                    resumed={},
-                    computed=plan.computed,  # type: ignore[arg-type]  # it is only written
-                    scheduled=plan.scheduled,  # type: ignore[arg-type]  # likewise
-                    drafts=plan.drafts,  # type: ignore[arg-type]  # likewise
-                    given_up={},
-                    waited_ns=self.waits.total_ns,
-                )
-            )
-        self._ask()
-
-    def _accuse(self, number: int, *, is_hung: bool) -> None:
+    def _accuse(self, number: int, is_hung: bool) -> None:  # noqa: FBT001 - as MatchersLostError has it
         code = ErrorCode.SEQUENCE_SLOW if is_hung else ErrorCode.SEQUENCE_MATCHER_FAILED
         for request_id, arrive in self._ours.items():
             if arrive.number == number:
                 _log.error("guidedmodel: request %s ends: the processes of matchers die of it", request_id)
                 self._end(request_id, code)
-
-
-def _needed(arrive: Arrive) -> int:
-    """Return how many tokens are to be computed before a request samples."""
-    return arrive.prompt_length if arrive.known_tokens is None else len(arrive.known_tokens)

@@ -1,0 +1,82 @@
+"""What a rank says to the process of its matchers, and how it goes on with another one if that dies."""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+from guided_engine.matchers.beside import MatchersBeside, MatchersLostError
+from guided_engine.matchers.messages import Answer, Ask, Message
+
+_GUILTY: Final = 3  # processes that died in a row as they were at work for one sequence
+_MOST: Final = 5  # that may die in a step before one is found guilty
+
+
+class Conversation:
+    """Messages are sent some at a time: to wake a process takes the rank's thread 50 us.
+
+    Parameters
+    ----------
+    begin_again
+        Returns what another process is told first: all that is alive, and the step.
+    accuse
+        Ends the sequence of this number, that kills the processes or (True) hangs them.
+    """
+
+    def __init__(
+        self,
+        matchers: MatchersBeside,
+        begin_again: Callable[[], Iterable[Message]],
+        accuse: Callable[[int, bool], None],
+    ) -> None:
+        self._matchers = matchers
+        self._begin_again = begin_again
+        self._accuse = accuse
+        self._unsent: list[Message] = []
+        self._ask: Ask | None = None  # the latest
+
+    def tell(self, message: Message) -> None:
+        """Have a message sent with the next ones."""
+        self._unsent.append(message)
+
+    def send(self) -> None:
+        """Send what there is."""
+        if self._unsent:
+            self._matchers.send(*self._unsent)
+            self._unsent = []
+
+    def ask(
+        self, slot: int, learned: tuple[Sequence[str], Sequence[Sequence[int]]], given_up: dict[str, str]
+    ) -> None:
+        """Ask for the step's masks; see messages.Ask."""
+        number = 1 if self._ask is None else self._ask.number + 1
+        self._ask = Ask(number, slot, list(learned[0]), list(map(list, learned[1])), given_up)
+        self.tell(self._ask)
+        self.send()
+
+    def answer(self) -> Answer | None:
+        """Return the answer to the latest Ask, whoever gives it; None: too many processes died.
+
+        A sequence for which three in a row died or hung is what kills them, and ends: nobody else kills so
+        often.
+        """
+        number, deaths, left = 0, 0, _MOST
+        while left:
+            left -= 1
+            try:
+                return self._latest()
+            except MatchersLostError as lost:
+                deaths = deaths + 1 if lost.number == number else 1
+                number = lost.number
+                if number > 0 and deaths == _GUILTY:
+                    self._accuse(number, lost.is_hung)
+                    left = _MOST
+                self._matchers.renew()
+                self._unsent = [*self._begin_again(), *([] if self._ask is None else [self._ask])]
+                self.send()
+        return None
+
+    def _latest(self) -> Answer:
+        """Return the answer to the latest Ask; one before may not have been fetched in its step."""
+        assert self._ask is not None
+        while (answer := self._matchers.answer()).number != self._ask.number:
+            pass
+        return answer

@@ -1,0 +1,95 @@
+"""What a rank's matchers have been told and is still alive: given to the next process, if theirs dies."""
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+
+import msgspec
+
+from guided_contract.errors import ErrorCode
+from guided_contract.wire import Load
+from guided_engine.matchers.messages import Arrive, Restore, Tokens
+from guided_engine.ranks.step import Arrival, Plan
+
+
+class History:
+    """The rank's requests, and what was sampled since the oldest of them arrived."""
+
+    def __init__(self) -> None:
+        self.requests: dict[str, Arrive] = {}
+        self._numbers = 0
+        self._needed: dict[str, int] = {}  # of those that have not sampled: tokens to compute before they do
+        self._sampled: deque[Tokens] = deque()
+
+    def arrive(self, arrival: Arrival, step: int, *, tells_prompt: bool, takes_drafts: bool | None) -> Arrive:
+        """Take a request that arrives in this step, or comes back; return what matchers are told of it."""
+        known = self.requests.get(arrival.request_id)
+        if known is None:
+            self._numbers += 1
+        arrive = self.requests[arrival.request_id] = Arrive(
+            request_id=arrival.request_id,
+            number=self._numbers if known is None else known.number,
+            since_step=step,
+            prompt_tokens=list(arrival.prompt_tokens) if tells_prompt else [],
+            prompt_length=arrival.prompt_length,
+            known_tokens=None if arrival.known_tokens is None else list(arrival.known_tokens),
+            computed=arrival.computed,
+            is_guided=arrival.is_guided,
+            ticket=arrival.ticket,
+            stop_tokens=list(arrival.stop_tokens),
+            max_tokens=arrival.max_tokens,
+            takes_drafts=takes_drafts,
+        )
+        known_tokens = arrival.known_tokens
+        self._needed[arrival.request_id] = (
+            arrival.prompt_length if known_tokens is None else len(known_tokens)
+        )
+        return arrive
+
+    def resume(self, request_id: str, step: int, tokens: Sequence[int]) -> None:
+        """Take a request that is resumed with all its tokens, prompt included (Model Runner V1)."""
+        known = self.requests[request_id]
+        self.requests[request_id] = msgspec.structs.replace(known, since_step=step, known_tokens=list(tokens))
+        self._needed[request_id] = len(tokens)
+
+    def is_sampling(self, plan: Plan) -> bool:
+        """Return whether one of them samples in a step; those that have done so once need no look."""
+        if self._needed:
+            computed = dict(plan.computed)
+            for request_id, needed in list(self._needed.items()):
+                count = plan.scheduled.get(request_id)
+                before = computed.get(request_id, self.requests[request_id].computed)
+                if count is not None and before + count >= needed:
+                    del self._needed[request_id]
+        return any(one in self.requests and one not in self._needed for one in plan.scheduled)
+
+    def note(self, sampled: Sequence[Tokens]) -> None:
+        """Take what steps have sampled."""
+        self._sampled.extend(sampled)
+
+    def forget(self, request_id: str) -> None:
+        """Forget a request that has ended, and what was sampled before the others arrived."""
+        del self.requests[request_id]
+        self._needed.pop(request_id, None)
+        oldest = min([one.since_step for one in self.requests.values()], default=None)
+        while self._sampled and (oldest is None or self._sampled[0].step < oldest):
+            self._sampled.popleft()
+
+    def restore(self, ended: Mapping[str, ErrorCode], missing: Callable[[str], Load | None]) -> Restore:
+        """Return all of it; `ended` are requests that have, `missing` returns a grammar to be sent."""
+        outputs = {
+            name: list((one.known_tokens or [])[one.prompt_length :]) for name, one in self.requests.items()
+        }
+        for each in self._sampled:
+            for name, tokens in zip(each.request_ids, each.tokens, strict=False):
+                if (known := self.requests.get(name)) is not None and each.step >= known.since_step:
+                    outputs[name] += tokens
+        keys = {one.ticket.key for one in self.requests.values() if one.ticket is not None}
+        return Restore(
+            loads=[load for key in keys if (load := missing(key)) is not None],
+            arrivals=[
+                msgspec.structs.replace(one, failure=ended[name].value if name in ended else "")
+                for name, one in self.requests.items()
+            ],
+            outputs=list(outputs.values()),
+            is_watched=True,
+        )
