@@ -44,7 +44,7 @@ class Apart(Rank):
 
     def kill(self) -> None:
         with contextlib.suppress(ProcessLookupError):
-            os.kill(self.matchers._pid, signal.SIGKILL)
+            os.kill(self.matchers.pid, signal.SIGKILL)
 
 
 @pytest.fixture
@@ -175,7 +175,7 @@ def test_none_outlives_its_rank() -> None:
         "sys.path[:0] = sys.argv[1:]\n"
         "from contract.test_matchers_beside import Apart\n"
         "rank = Apart()\n"
-        "print(rank.matchers._pid, flush=True)\n"
+        "print(rank.matchers.pid, flush=True)\n"
         "time.sleep(600)\n"
     )
     tests = Path(__file__).parents[1]
@@ -242,7 +242,7 @@ def test_kills_at_drawn_moments_change_no_mask(begin: Callable[..., Apart]) -> N
 
 def test_thousands_of_sequences_leave_nothing(begin: Callable[..., Apart]) -> None:
     def resident_kib() -> int:
-        status = Path(f"/proc/{rank.matchers._pid}/status").read_text()
+        status = Path(f"/proc/{rank.matchers.pid}/status").read_text()
         return int(status.partition("VmRSS:")[2].split()[0])
 
     rank = begin()

@@ -40,7 +40,7 @@ class MatchersBeside:
     """The template and its process, for as long as the rank lives.
 
     `make` runs in the template; `renewed` is called when a process took the place of one that ended. The
-    rank's thread sends and waits; another thread may load grammars.
+    rank's thread sends and waits; another thread may load grammars. `pid` is the process that is there now.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class MatchersBeside:
         self._loading = threading.Lock()
         self._texts: ByKey[Load] = ByKey()
         self._held: set[str] = set()  # keys that the process has
-        self._pid = 0
+        self.pid = 0
         self._generation = self._taken_up = 0
         self._is_closed = False
 
@@ -191,7 +191,7 @@ class MatchersBeside:
         steps, loads = own
         steps.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _LOOK)
         self._steps, self._loads = Connection(steps.detach()), Connection(loads.detach())
-        self._pid = forked.pid
+        self.pid = forked.pid
         self._held = set()
         self._generation += 1
         return forked.status
@@ -199,7 +199,7 @@ class MatchersBeside:
     def _cpu_s(self) -> float:
         """Return the CPU time of the process, by its own clock (clock_getcpuclockid(3)); 0: it is gone."""
         try:
-            return time.clock_gettime((~self._pid << 3) | 2)
+            return time.clock_gettime((~self.pid << 3) | 2)
         except OSError:
             return 0.0
 
