@@ -137,7 +137,7 @@ class Rank:
         traits = RankTraits(0, vocabulary.SIZE, is_async=True)
         matchers = _matchers(text, traits, cell.batch * (1 + cell.drafts))
         self._guide = RankGuide(traits, matchers, self._registry, lambda _: None)
-        self.close, self.kill = self._guide.close, lambda: os.kill(matchers.pid, signal.SIGKILL)
+        self._matchers, self.close = matchers, self._guide.close
         self._names = [f"r{number}" for number in range(cell.batch)]
         self._bridge = _bridge(self._guide, self._names, cell) if mode.processors else None
         spread = (len(self._tokens) - 2 * _HISTORY) // cell.batch
@@ -181,6 +181,10 @@ class Rank:
         if ends := guide.ends():
             raise RuntimeError(f"sequences failed: {ends[:3]}")
         return took
+
+    def kill(self) -> None:
+        """Kill the process of its matchers."""
+        os.kill(self._matchers.pid, signal.SIGKILL)
 
     def _prepare(self, drafts: Mapping[str, list[int]]) -> None:
         """Ask the processors alone, which is a part of `edits`."""
@@ -324,16 +328,8 @@ def main() -> int:
     found = {cell.name: _measured(text, cell, repetitions) for cell in cells}
     judged = list(_bars(found))
     about = f"commit {commit.name()}, {os.cpu_count()} cores, {repetitions} repetitions"
-    lines = [
-        f"{about}; {vocabulary.SIZE} tokens",
-        "",
-        *_rows(found),
-        "",
-        *table(judged),
-        "",
-        _taken_over(text),
-    ]
-    print("\n".join(lines))
+    lines = [f"{about}; {vocabulary.SIZE} tokens", "", *_rows(found), "", *table(judged)]
+    print("\n".join([*lines, "", _taken_over(text)]))
     return 1 if any(bar.met is False for bar in judged) else 0
 
 
