@@ -36,9 +36,15 @@ class Apart(Rank):
 
     def _matchers(self, traits: RankTraits) -> MatchersBeside:
         memory = SharedMemory(64, ranks.VOCAB)
-        matchers = MatchersBeside(
-            memory, lambda: Made({}, lambda: ranks.made(traits, memory, lambda _: None))
-        )
+        self.renewed = 0
+
+        def start() -> Any:
+            return ranks.made(traits, memory, lambda _: None)
+
+        def renewed() -> None:
+            self.renewed += 1
+
+        matchers = MatchersBeside(memory, lambda: Made({}, start), renewed)
         matchers.start()
         return matchers
 
@@ -90,7 +96,7 @@ def test_sequences_go_on_where_one_died(begin: Callable[..., Apart]) -> None:
     for token, following in ((A, B), (B, C), (C, A)):
         rank.kill()
         assert rows(rank.next(r=[token], s=[token])) == [[following]] * 2
-    assert rank.ended == {}
+    assert (rank.ended, rank.renewed) == ({}, 3)
 
 
 def test_one_that_came_back_after_preemption_goes_on_too(begin: Callable[..., Apart]) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from guided_contract import records
-from guided_contract.records import DraftTokens, ProcessorFailure
+from guided_contract.records import DraftTokens, MatchersRestart, ProcessorFailure
 from guided_sidecar.telemetry.metrics import SidecarMetrics
 from support.collectors import eventually
 from support.monitored import decode, request
@@ -100,6 +100,13 @@ def test_a_sequence_that_fails_is_counted_once_as_the_first_of_its_ranks_tells_o
     for rank, *names in ((0, "ban"), (1, "ban"), (2, "ban"), (0, "ban", "dry")):
         metrics.take(ProcessorFailure(rank=rank, processors=names, code="sequence_processor_no_token"))
     assert metrics.processor_failures == {"ban": 3, "dry": 1}
+
+
+def test_restarts_of_matchers_are_counted_by_rank() -> None:
+    metrics = SidecarMetrics()
+    for rank in (0, 1, 1):
+        metrics.take(MatchersRestart(rank=rank))
+    assert 'guidedmodel_matchers_restarts_total{rank="1"} 2.0' in metrics.render().decode()
 
 
 def test_draft_tokens_are_the_latest_choice_every_change_and_none_where_nothing_is_chosen() -> None:
