@@ -16,6 +16,7 @@ from guided_contract.records import (
     Decode,
     DraftTokens,
     HttpRequest,
+    MatchersRestart,
     ProcessorFailure,
     ProcessorTime,
     ProcessorTimes,
@@ -56,6 +57,7 @@ _DECODE: Final = Decode(
 _DRAFTS: Final = DraftTokens(engine=0, chosen=1)
 _TIMES: Final = ProcessorTimes(rank=0, times=[ProcessorTime("name", 1, 0, 1)])
 _FAILURE: Final = ProcessorFailure(rank=0, processors=["name"], code="sequence_processor_failed")
+_RESTART: Final = MatchersRestart(rank=0)
 
 
 class SpanEntry(NamedTuple):
@@ -155,6 +157,7 @@ def metrics() -> tuple[MetricEntry, ...]:
     emitted.take(_TIMES)
     emitted.take(_DRAFTS)
     emitted.take(_FAILURE)
+    emitted.take(_RESTART)
     provider = sdk.provider(Resource.get_empty(), share=0.0)
     provider.add_span_processor(emitted.spans)
     for name in sdk.MEASURED:
