@@ -42,6 +42,7 @@ RECORDS = (
     DraftTokens(engine=0, chosen=3, changes=1),
     ProcessorTimes(rank=0, times=[ProcessorTime("ban", 100, 2, 30_000_000)]),
     ProcessorFailure(rank=0, processors=["ban"], code="sequence_processor_failed"),
+    MatchersRestart(rank=0),
 )
 OF_VLLM = tuple(f"vllm:spec_decode_num_{one}_tokens_total" for one in ("draft", "accepted"))
 LATENCIES = {query for panel in dashboard.ROWS["vLLM"] for query, _ in panel.queries}
