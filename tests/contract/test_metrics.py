@@ -22,7 +22,13 @@ from prometheus_client.parser import text_string_to_metric_families
 from guided_contract import names as contract
 from guided_contract import records
 from guided_contract.config import LogitsProcessorConfig, PodConfig, TelemetryConfig
-from guided_contract.records import DraftTokens, ProcessorFailure, ProcessorTime, ProcessorTimes
+from guided_contract.records import (
+    DraftTokens,
+    MatchersRestart,
+    ProcessorFailure,
+    ProcessorTime,
+    ProcessorTimes,
+)
 from guided_contract.wire import Prepared, Refused
 from support.cluster import unavailable
 from support.engine import pod_config
