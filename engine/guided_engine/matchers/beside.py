@@ -52,7 +52,7 @@ class MatchersBeside:
         self._lock = threading.Lock()  # of what follows
         self._loading = threading.Lock()
         self._texts: ByKey[Load] = ByKey()
-        self._held: set[str] = set()  # keys that the process has
+        self._held: dict[str, int] = {}  # by key, which process has it: its generation
         self.pid = 0
         self._generation = self._taken_up = 0
         self._is_closed = False
@@ -107,9 +107,9 @@ class MatchersBeside:
 
     def missing(self, key: str) -> Load | None:
         """Return a grammar that the process has not and is to be sent first; None: it has, or nobody has."""
-        if key in self._held or (load := self._texts.get(key)) is None:
+        if self._held.get(key) == self._taken_up or (load := self._texts.get(key)) is None:
             return None
-        self._held.add(key)
+        self._held[key] = self._taken_up
         return load
 
     def load(self, load: Load) -> Loaded:
@@ -125,7 +125,7 @@ class MatchersBeside:
                     self._renewed(generation)
                     continue
                 if not loaded.error:
-                    self._held.add(load.key)
+                    self._held[load.key] = generation
                     self._texts.put(load.key, load)
                 return loaded
         now_ns = time.time_ns()
@@ -135,7 +135,7 @@ class MatchersBeside:
         """Have a grammar forgotten. Sequences that use it keep what they need."""
         with self._loading:
             self._texts.forget(unload.key)
-            self._held.discard(unload.key)
+            self._held.pop(unload.key, None)
             self._tell(unload)
 
     def orphan(self) -> None:
@@ -192,7 +192,6 @@ class MatchersBeside:
         steps.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _LOOK)
         self._steps, self._loads = Connection(steps.detach()), Connection(loads.detach())
         self.pid = forked.pid
-        self._held = set()
         self._generation += 1
         return forked.status
 
