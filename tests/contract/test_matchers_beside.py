@@ -169,6 +169,17 @@ def test_a_grammar_that_kills_it_as_it_loads_is_refused(
     assert rows(rank.step([arrival("s", Ticket(key="abc", backend="guidance"))])) == [[A]]
 
 
+def test_one_that_another_thread_has_started_gets_the_grammars_of_those_that_arrive(
+    begin: Callable[..., Apart],
+) -> None:
+    rank = begin("r", pattern="abc")
+    rank.kill()
+    rank.matchers.load(Load(key="other", backend="guidance", spec="no grammar"))  # which finds it dead
+    rank.sampled(r=[A])
+    arrived = [arrival("s", Ticket(key="abc", backend="guidance"))]
+    assert rows(rank.step(arrived, computed={"r": 3}, scheduled={"r": 1})) == [[A], [B]]
+
+
 def test_an_answer_that_nobody_fetched_is_not_taken_for_the_next(begin: Callable[..., Apart]) -> None:
     rank = begin("r", pattern="abc")
     rank.guide._ask()
