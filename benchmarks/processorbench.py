@@ -219,7 +219,7 @@ def _matchers(text: Text, traits: RankTraits, rows: int) -> MatchersBeside:
     def start() -> tuple[Matching, LoadedGrammars]:
         backends = Backends(text.vocabulary)
         loaded_grammars = LoadedGrammars(backends)
-        filler = MaskFiller(rows, vocabulary.SIZE, backends, memory.at_work)
+        filler = MaskFiller(rows, vocabulary.SIZE, backends, memory.work)
         return Matching(traits, loaded_grammars, filler, memory, lambda _: None), loaded_grammars
 
     matchers = MatchersBeside(memory, lambda: Made({}, start))

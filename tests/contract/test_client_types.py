@@ -1,6 +1,6 @@
 """Types of pydantic and zod, as client libraries send them: served or refused, and what may be answered.
 
-Judged by pydantic itself and by jsonschema. Tried from outside, 13 of 91 types were refused.
+Judged by pydantic itself and by jsonschema.
 """
 
 from collections.abc import Sequence

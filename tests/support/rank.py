@@ -38,7 +38,7 @@ def made(traits: RankTraits, memory: SharedMemory, send: Any) -> tuple[Matching,
     """Return a rank's matchers."""
     backends = Backends(ByteVocabulary())
     loaded_grammars = LoadedGrammars(backends)
-    filler = MaskFiller(64, VOCAB, backends, memory.at_work)
+    filler = MaskFiller(64, VOCAB, backends, memory.work)
     return Matching(traits, loaded_grammars, filler, memory, send), loaded_grammars
 
 

@@ -168,7 +168,7 @@ def _matchers(vllm_config: Any, rank: int, config: PodConfig) -> MatchersBeside:
         def start() -> tuple[Matching, LoadedGrammars]:
             backends = Backends(vocabulary, threads)
             loaded_grammars = LoadedGrammars(backends)
-            filler = MaskFiller(rows, vocab_size, backends, memory.at_work)
+            filler = MaskFiller(rows, vocab_size, backends, memory.work)
             send = Telemetry(config.telemetry_socket).send
             return Matching(traits, loaded_grammars, filler, memory, send), loaded_grammars
 

@@ -16,12 +16,12 @@ import msgspec
 from guided_contract.wire import Load, Loaded, Unload
 from guided_engine.matchers import messages, template
 from guided_engine.matchers.loaded_grammars import ByKey
-from guided_engine.matchers.memory import SharedMemory
+from guided_engine.matchers.memory import LOADS, SharedMemory
 from guided_engine.matchers.messages import Answer, Message, Orphan
 from guided_engine.matchers.template import Forked, Made, Ready
 
-# An answer may take so much CPU time of the process, or so much time in all, before it counts as hung.
-CPU_S: Final = 2.0
+# A process hangs that takes so much CPU time, or so much time in all, for a sequence's tokens or all masks.
+CPU_S: Final = 1.0
 WALL_S: Final = 30.0
 _LOOK: Final = struct.pack("ll", 0, 50_000)  # struct timeval, between two looks at its clock
 _LOAD_S: Final = 120.0
@@ -84,17 +84,18 @@ class MatchersBeside:
         """Return the next answer to an Ask; raises MatchersLostError."""
         if self._taken_up != self._generation:
             raise MatchersLostError
-        until_s, began_cpu_s = time.monotonic() + WALL_S, -1.0
+        at_work, since_s, since_cpu_s = b"", 0.0, 0.0
         while True:
             try:
                 return messages.decode_answer(self._taken.recv_bytes())
             except BlockingIOError:  # after _LOOK
-                # What another thread of it takes to load a grammar says nothing of its steps.
-                cpu_s = self._cpu_s()
-                if began_cpu_s < 0 or self._loading.locked():
-                    began_cpu_s = cpu_s
-                is_busy = cpu_s - began_cpu_s > CPU_S
-                if not is_busy and time.monotonic() < until_s:
+                now_s, cpu_s, now = time.monotonic(), self._cpu_s(), self.memory.at_work.tobytes()
+                if now != at_work:
+                    at_work, since_s, since_cpu_s = now, now_s, cpu_s
+                # What it takes to load grammars, perhaps in its other thread, says nothing of its steps.
+                if self._loading.locked() or self.memory.at_work[0] == LOADS:
+                    since_cpu_s = cpu_s
+                if cpu_s - since_cpu_s < CPU_S and now_s - since_s < WALL_S:
                     continue
                 raise MatchersLostError(int(self.memory.at_work[0]), is_hung=True) from None
             except (EOFError, OSError) as error:

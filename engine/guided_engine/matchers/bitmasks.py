@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from guided_contract.wire import Backend
+from guided_engine.matchers.memory import MANY
 from guided_engine.matchers.stopwatch import LIMIT_NS, MORE_NS
 from guided_grammar.backend import Backend as GrammarBackend
 from guided_grammar.guided_rows import GuidedRows
@@ -26,7 +27,7 @@ class _Filler:
 
     fill: Fill
     words: int
-    at_work: npt.NDArray[np.int64]
+    work: Callable[[int], None]
     scratch: Bitmask | None = None
     is_watched: bool = False
 
@@ -38,14 +39,14 @@ class _Filler:
         start_ns, was_watched = time.perf_counter_ns(), self.is_watched
         if was_watched or one_by_one:
             for guided in batch:
-                self.at_work[0] = guided.number
+                self.work(guided.number)
                 walk_ns, cpu_ns = time.perf_counter_ns(), time.process_time_ns()
                 fill_batch([guided], bitmask, self.fill)
                 # Without the time in which no thread of this process had a core.
                 took_ns = min(time.perf_counter_ns() - walk_ns, time.process_time_ns() - cpu_ns)
                 guided.is_slow = was_watched and took_ns > LIMIT_NS + guided.rows * MORE_NS
         else:
-            self.at_work[0] = -1
+            self.work(MANY)
             fill_batch(batch, bitmask, self.fill)
         took_ns = time.perf_counter_ns() - start_ns
         # One by one a step takes longer than its threads together: that says nothing of one sequence.
@@ -56,8 +57,8 @@ class _Filler:
 class MaskFiller:
     """Fills rows of all backends into one array, each row as wide as the model's logits.
 
-    A step has at most `rows` rows; a library may count more or fewer tokens than the model. `at_work` [1] is
-    told whose rows are being filled, by GuidedRows.number; -1: those of many.
+    A step has at most `rows` rows; a library may count more or fewer tokens than the model. `work` is told
+    whose rows are being filled, by GuidedRows.number, or that it is those of MANY.
     """
 
     def __init__(
@@ -65,12 +66,12 @@ class MaskFiller:
         rows: int,
         vocab_size: int,
         backends: Mapping[Backend, GrammarBackend],
-        at_work: npt.NDArray[np.int64] | None = None,
+        work: Callable[[int], None] = lambda _number: None,
     ) -> None:
         self._rows = rows
         self._words = words(vocab_size)
         self._backends = backends
-        self._at_work = np.zeros(1, np.int64) if at_work is None else at_work
+        self._work = work
         self._fillers: dict[Backend, _Filler] = {}
         self._one_by_one = False
 
@@ -96,7 +97,7 @@ class MaskFiller:
         filler = self._fillers.get(backend)
         if filler is None:
             library = self._backends[backend]
-            filler = _Filler(library.fill, words(library.vocab_size), self._at_work)
+            filler = _Filler(library.fill, words(library.vocab_size), self._work)
             self._fillers[backend] = filler
         if filler.words == self._words:
             filler.run(batch, bitmask, one_by_one=self._one_by_one)

@@ -12,7 +12,7 @@ from guided_engine.matchers.agreement import Agreement
 from guided_engine.matchers.bitmasks import MaskFiller
 from guided_engine.matchers.loaded_grammars import LoadedGrammars
 from guided_engine.matchers.mask_rows import Part, fill_masks, invalid_drafts, part_of
-from guided_engine.matchers.memory import SharedMemory
+from guided_engine.matchers.memory import LOADS, NOBODY, SharedMemory
 from guided_engine.matchers.messages import Answer, Arrive, Ask, Begin, Message, Restore, Sampled, Tokens
 from guided_engine.matchers.reasoning import Reasoner, Reasoning
 from guided_engine.matchers.sequence import GuidedSequence
@@ -43,8 +43,7 @@ class RankTraits:
 class Matching:
     """Takes a rank's messages, in their order; `send` takes records, and never blocks.
 
-    `memory` is shared with the rank: `at_work` becomes the number of the sequence that native code works for,
-    -1 for many, 0 for none.
+    `memory` is shared with the rank.
     """
 
     def __init__(
@@ -59,7 +58,7 @@ class Matching:
         self._loaded_grammars = loaded_grammars
         self._filler = filler
         self._slots = memory.slots
-        self._at_work = memory.at_work
+        self._work = memory.work
         self._send = send
         self._stopwatch = Stopwatch()
         every = traits.compare_every
@@ -119,9 +118,9 @@ class Matching:
     def _accept(self, steps: Iterable[Tokens]) -> None:
         for step in steps:
             for sequence, tokens in self._tracking.sampled(step.step, step.request_ids, step.tokens):
-                self._at_work[0] = sequence.number
+                self._work(sequence.number)
                 sequence.take_sampled(tokens)
-        self._at_work[0] = 0
+        self._work(NOBODY)
 
     def _masks(self, ask: Ask) -> Answer:
         self._tracking.learn_drafts(ask.request_ids, ask.drafts)
@@ -136,7 +135,7 @@ class Matching:
                 parts.append(part)
                 row += self._traits.mask_rows or part.rows
         acceptable = fill_masks(parts, self._filler, self._slots[ask.slot][:row]) if parts else []
-        self._at_work[0] = 0
+        self._work(NOBODY)
         self._firsts = [part.row for part in parts]
         ends = [
             sequence.report(sequence.failure)
@@ -183,7 +182,7 @@ class Matching:
             # The engine core refuses such a request; it must not run unconstrained if it comes all the same.
             sequence.fail(ErrorCode.REQUEST_NOT_ADMITTED)
             return
-        self._at_work[0] = arrive.number
+        self._work(arrive.number)
         try:
             sequence.matcher = self._loaded_grammars.matcher(arrive.ticket.key, arrive.stop_tokens)
         except Exception as error:  # noqa: BLE001 - native code; only this sequence pays
@@ -199,13 +198,14 @@ class Matching:
 
     def _restore(self, restore: Restore) -> None:
         for load in restore.loads:
+            self._work(LOADS)
             self._loaded_grammars.load(load)
         for arrive, tokens in zip(restore.arrivals, restore.outputs, strict=True):
             sequence = self._tracking.by_request[arrive.request_id] = self._made(arrive)
-            self._at_work[0] = arrive.number
+            self._work(arrive.number)
             sequence.accept(tokens)
             sequence.progress.interval = 1 << 62  # no digest any more: its number is not known
-        self._at_work[0] = 0
+        self._work(NOBODY)
         if restore.is_watched:
             self._filler.watch()
 
