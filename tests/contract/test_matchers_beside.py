@@ -120,6 +120,9 @@ def test_who_kills_three_in_a_row_ends_alone(
     masks = rank.next(r=[A], s=[B])
     assert (masks.request_ids, rank.sampled(r=[A], s=[A])) == (["r"], {"s": code})
     assert rank.next(r=[C]).request_ids == ["r"]
+    # And so does who has the same grammar, for a while, before it kills another.
+    rank.step([arrival("t", Ticket(key=LETTERS, backend="guidance"))])
+    assert (rank.sampled(t=[A]), rank.renewed) == ({"t": code}, 3)
 
 
 def test_who_kills_them_as_masks_are_filled_is_found(

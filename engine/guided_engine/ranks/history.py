@@ -1,7 +1,10 @@
 """What a rank's matchers have been told and is still alive: given to the next process, if theirs dies."""
 
+import math
+import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from typing import Final
 
 import msgspec
 
@@ -9,6 +12,9 @@ from guided_contract.errors import ErrorCode
 from guided_contract.wire import Load
 from guided_engine.matchers.messages import Arrive, Restore, Tokens
 from guided_engine.ranks.step import Arrival, Plan
+
+_REFUSED_S: Final = 30.0
+_NEVER: Final = -math.inf, ""
 
 
 class History:
@@ -18,6 +24,8 @@ class History:
         self.requests: dict[str, Arrive] = {}
         self._numbers = 0
         self._needed: dict[str, int] = {}  # of those that have not sampled: tokens to compute before they do
+        # By key of a grammar that kills processes: since when, and what its requests end with.
+        self._refused: dict[str, tuple[float, str]] = {}
         self._sampled: deque[Tokens] = deque()
 
     def arrive(self, arrival: Arrival, step: int, *, tells_prompt: bool, takes_drafts: bool | None) -> Arrive:
@@ -39,6 +47,9 @@ class History:
             max_tokens=arrival.max_tokens,
             takes_drafts=takes_drafts,
         )
+        since_s, code = self._refused.get("" if arrival.ticket is None else arrival.ticket.key, _NEVER)
+        if time.monotonic() - since_s < _REFUSED_S:
+            arrive.failure = code
         known_tokens = arrival.known_tokens
         self._needed[arrival.request_id] = (
             arrival.prompt_length if known_tokens is None else len(known_tokens)
@@ -73,6 +84,16 @@ class History:
         oldest = min([one.since_step for one in self.requests.values()], default=None)
         while self._sampled and (oldest is None or self._sampled[0].step < oldest):
             self._sampled.popleft()
+
+    def accuse(self, number: int, code: ErrorCode) -> list[str]:
+        """Refuse the grammar of the request of this number for a while; return that request."""
+        accused = [name for name, one in self.requests.items() if one.number == number]
+        now_s = time.monotonic()
+        self._refused = {key: since for key, since in self._refused.items() if now_s - since[0] < _REFUSED_S}
+        for name in accused:
+            if (ticket := self.requests[name].ticket) is not None:
+                self._refused[ticket.key] = now_s, code.value
+        return accused
 
     def restore(self, ended: Mapping[str, ErrorCode], missing: Callable[[str], Load | None]) -> Restore:
         """Return all of it; `ended` are requests that have, `missing` returns a grammar to be sent."""

@@ -209,15 +209,18 @@ class RankGuide:
         processed = self._processed.arrive(arrival, self._step) if self._processed else None
         if not arrival.is_guided and processed is None:
             return None
-        ticket = arrival.ticket
-        if ticket is not None and (load := self._matchers.missing(ticket.key)) is not None:
+        key = "" if arrival.ticket is None else arrival.ticket.key
+        if (load := self._matchers.missing(key)) is not None:
             self._conversation.tell(Restore([load], [], [], is_watched=False))
-        return self._history.arrive(
+        arrive = self._history.arrive(
             arrival,
             self._step,
             tells_prompt=self._traits.reasoner is not None,
             takes_drafts=None if processed is None else processed.processors.support_speculation,
         )
+        if arrive.failure:
+            self._end(arrival.request_id, ErrorCode(arrive.failure))
+        return arrive
 
     def _forget(self, request_id: str) -> None:
         self._processed.forget(request_id)
@@ -285,7 +288,6 @@ class RankGuide:
 
     def _accuse(self, number: int, is_hung: bool) -> None:  # noqa: FBT001 - as MatchersLostError has it
         code = ErrorCode.SEQUENCE_SLOW if is_hung else ErrorCode.SEQUENCE_MATCHER_FAILED
-        for request_id, arrive in self._ours.items():
-            if arrive.number == number:
-                _log.error("guidedmodel: request %s ends: the processes of matchers die of it", request_id)
-                self._end(request_id, code)
+        for request_id in self._history.accuse(number, code):
+            _log.error("guidedmodel: request %s ends: the processes of matchers die of it", request_id)
+            self._end(request_id, code)
