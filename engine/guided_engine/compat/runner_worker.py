@@ -108,6 +108,7 @@ def _noting(start: Callable[..., Any]) -> Callable[..., Any]:
 
 
 for _part in (
+    "__init__",
     "init_device",
     "load_model",
     "determine_available_memory",
@@ -125,6 +126,8 @@ def _join(worker: Any, config: PodConfig) -> GuidedRunner | None:
     samples = get_pp_group().is_last_rank
     matchers = worker._matchers  # noqa: SLF001 - it is ours
     if not samples or matchers is None:
+        if matchers is not None:
+            matchers.close()
         ServiceLink(config.service_socket, lambda: _hello(worker, config, {}, samples=samples)).start()
         return None
     tokenizer = matchers.start()

@@ -85,10 +85,11 @@ def fill_masks(parts: Sequence[Part], filler: MaskFiller, bitmask: Bitmask) -> l
     acceptable = [part.acceptable for part in parts]
     for part, allowed in zip(parts, acceptable, strict=True):
         sequence, guided = part.sequence, part.guided
-        for free in bitmask[part.row : part.row + part.free]:
-            free[:] = FULL_MASK
-            for token in part.opening.held_back:
-                forbid(free, token)
+        if part.free:
+            for free in bitmask[part.row : part.row + part.free]:
+                free[:] = FULL_MASK
+                for token in part.opening.held_back:
+                    forbid(free, token)
         sequence.tally.forbidden += max(0, len(sequence.drafts) - allowed)
         if guided is None:
             continue

@@ -53,7 +53,10 @@ class Tracked(ABC):
 
     def take_drafts(self, scheduled: Sequence[int]) -> None:
         """Settle which drafts this step verifies: the scheduler's where it knows them, else the runner's."""
-        proposed = self.drafts if scheduled and scheduled[0] < 0 else scheduled
+        if not scheduled:
+            self.drafts = ()
+            return
+        proposed = self.drafts if scheduled[0] < 0 else scheduled
         known = list(proposed[: len(scheduled)])
         self.drafts = known[: known.index(-1)] if -1 in known else known  # native code must never see one
 
