@@ -181,7 +181,7 @@ bench-ranks: $(SETUP)  ## guided decoding on a virtual GPU against upstream (CEL
 	@PYTHONPATH=tools:benchmarks $(PY) -m rankbench ranks
 
 .PHONY: bench-host
-bench-host: $(SETUP)  ## what guiding adds to the CPU of the thread that launches kernels, against upstream (CELLS=, MODES=, REPS=, PROFILE=1, OUT=)
+bench-host: $(SETUP)  ## what guiding adds to the CPU of the thread that launches kernels, against upstream (CELLS=, MODES=, REPS=, FORWARD_MS=12, PROFILE=1, OUT=)
 	@PYTHONPATH=tools:benchmarks $(PY) -m rankbench host
 
 .PHONY: bench-speculation
