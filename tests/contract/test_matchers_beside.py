@@ -26,7 +26,7 @@ from guided_grammar.llguidance.backend import GuidanceBackend
 from guided_grammar.llguidance.matcher import GuidanceFiller, GuidanceMatcher
 from support import rank as ranks
 from support.engine import wait_until
-from support.rank import EOS, A, B, C, Rank, arrival, rows
+from support.rank import EOS, A, B, C, Rank, Sampled, arrival, rows
 
 LETTERS = "[abc]*"
 
@@ -184,9 +184,13 @@ def test_one_that_another_thread_has_started_gets_the_grammars_of_those_that_arr
 
 
 def test_an_answer_that_nobody_fetched_is_not_taken_for_the_next(begin: Callable[..., Apart]) -> None:
-    rank = begin("r", pattern="abc")
+    """But what ended by then has ended."""
+    rank = begin("r", "s", pattern="abc")
+    rank.guide.sampled(Sampled({"r": [A], "s": [C]}))
+    rank.guide.settle()
     rank.guide._ask()
-    assert rows(rank.next(r=[A])) == [[B]]
+    assert rows(rank.next("r")) == [[B]]
+    assert rank.sampled(r=[B]) == {"s": "sequence_token_rejected"}
 
 
 def test_none_outlives_its_rank() -> None:

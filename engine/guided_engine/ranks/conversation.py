@@ -75,8 +75,10 @@ class Conversation:
         return None
 
     def _latest(self) -> Answer:
-        """Return the answer to the latest Ask; one before may not have been fetched in its step."""
+        """Return the answer to the latest Ask, with the ends of those before that nobody fetched."""
         assert self._ask is not None
+        ends = []
         while (answer := self._matchers.answer()).number != self._ask.number:
-            pass
+            ends += answer.ends
+        answer.ends = ends + answer.ends
         return answer

@@ -151,7 +151,7 @@ class RankGuide:
         self.settle()
         if self._processed:
             self._end_processed()
-        if not self._is_asked or self._given_up:
+        if not self._is_asked:
             self._ask()
 
     def masks(self) -> Masks | None:
