@@ -5,6 +5,7 @@ import os
 import random
 import re
 import signal
+import struct
 import subprocess
 import sys
 import threading
@@ -21,12 +22,13 @@ from guided_engine.matchers import beside
 from guided_engine.matchers.beside import MatchersBeside
 from guided_engine.matchers.matching import RankTraits
 from guided_engine.matchers.memory import SharedMemory
+from guided_engine.matchers.messages import Begin, Sampled, Tokens
 from guided_engine.matchers.template import Made
 from guided_grammar.llguidance.backend import GuidanceBackend
 from guided_grammar.llguidance.matcher import GuidanceFiller, GuidanceMatcher
 from support import rank as ranks
 from support.engine import wait_until
-from support.rank import EOS, A, B, C, Rank, Sampled, arrival, rows
+from support.rank import EOS, A, B, C, Rank, arrival, rows
 
 LETTERS = "[abc]*"
 
@@ -125,6 +127,18 @@ def test_who_kills_three_in_a_row_ends_alone(
     assert (rank.sampled(t=[A]), rank.renewed) == ({"t": code}, 3)
 
 
+def test_one_that_reads_no_more_does_not_stop_its_rank(
+    begin: Callable[..., Apart], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(beside, "SEND", struct.pack("ll", 0, 200_000))
+    monkeypatch.setattr(GuidanceMatcher, "_consume", at(B, endless))
+    monkeypatch.setattr(beside, "CPU_S", 0.2)
+    rank = begin("r", "s")
+    rank.matchers.send(Sampled([Tokens(1, ["s"], [[B]])]))
+    rank.matchers.send(Begin(1, 0, [], {str(number): 1 for number in range(100_000)}, {}))
+    assert rows(rank.next(r=[A], s=[A])) == [[A, B, C, EOS]] * 2
+
+
 def test_who_kills_them_as_masks_are_filled_is_found(
     begin: Callable[..., Apart], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -186,7 +200,7 @@ def test_one_that_another_thread_has_started_gets_the_grammars_of_those_that_arr
 def test_an_answer_that_nobody_fetched_is_not_taken_for_the_next(begin: Callable[..., Apart]) -> None:
     """But what ended by then has ended."""
     rank = begin("r", "s", pattern="abc")
-    rank.guide.sampled(Sampled({"r": [A], "s": [C]}))
+    rank.guide.sampled(ranks.Sampled({"r": [A], "s": [C]}))
     rank.guide.settle()
     rank.guide._ask()
     assert rows(rank.next("r")) == [[B]]

@@ -23,7 +23,9 @@ from guided_engine.matchers.template import Forked, Made, Ready
 # A process hangs that takes so much CPU time, or so much time in all, for a sequence's tokens or all masks.
 CPU_S: Final = 1.0
 WALL_S: Final = 30.0
-_LOOK: Final = struct.pack("ll", 0, 50_000)  # struct timeval, between two looks at its clock
+# As struct timeval: between two looks at its clock; and for how long it may not read what is sent.
+_LOOK: Final = struct.pack("ll", 0, 50_000)
+SEND: Final = struct.pack("ll", 10, 0)
 _LOAD_S: Final = 120.0
 _log = logging.getLogger("guided_engine")
 
@@ -55,6 +57,7 @@ class MatchersBeside:
         self._held: dict[str, int] = {}  # by key, which process has it: its generation
         self.pid = 0
         self._generation = self._taken_up = 0
+        self._broken: OSError | None = None
         self._is_closed = False
 
     def start(self) -> dict[str, str]:
@@ -74,16 +77,17 @@ class MatchersBeside:
 
     def send(self, *some: Message) -> None:
         """Send messages, which wakes the process; that they are lost is seen when an answer is waited for."""
-        if self._taken_up == self._generation:
+        if self._taken_up == self._generation and self._broken is None:
             try:
                 self._taken.send_bytes(messages.encode(some))
-            except OSError:
-                _log.debug("guidedmodel: the process of matchers takes nothing", exc_info=True)
+            except OSError as error:
+                self._broken = error  # perhaps amid a message
 
     def answer(self) -> Answer:
         """Return the next answer to an Ask; raises MatchersLostError."""
-        if self._taken_up != self._generation:
-            raise MatchersLostError
+        if self._taken_up != self._generation or self._broken is not None:
+            is_hung = isinstance(self._broken, BlockingIOError)
+            raise MatchersLostError(int(self.memory.at_work[0]), is_hung=is_hung)
         at_work, since_s, since_cpu_s = b"", 0.0, 0.0
         while True:
             try:
@@ -93,7 +97,7 @@ class MatchersBeside:
                 if now != at_work:
                     at_work, since_s, since_cpu_s = now, now_s, cpu_s
                 # What it takes to load grammars, perhaps in its other thread, says nothing of its steps.
-                if self._loading.locked() or self.memory.at_work[0] == LOADS:
+                if self.memory.loads[0] or self.memory.at_work[0] == LOADS:
                     since_cpu_s = cpu_s
                 if cpu_s - since_cpu_s < CPU_S and now_s - since_s < WALL_S:
                     continue
@@ -152,7 +156,7 @@ class MatchersBeside:
 
     def _take_up(self) -> None:
         with self._lock:
-            self._taken, self._taken_up = self._steps, self._generation
+            self._taken, self._taken_up, self._broken = self._steps, self._generation, None
 
     def _loaded(self, load: Load) -> Loaded:
         self._loads.send_bytes(messages.encode(load))
@@ -191,6 +195,8 @@ class MatchersBeside:
             one.close()
         steps, loads = own
         steps.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _LOOK)
+        for one in own:
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, SEND)
         self._steps, self._loads = Connection(steps.detach()), Connection(loads.detach())
         self.pid = forked.pid
         self._generation += 1

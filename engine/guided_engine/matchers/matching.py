@@ -57,6 +57,7 @@ class Matching:
         self._traits = traits
         self._loaded_grammars = loaded_grammars
         self._filler = filler
+        self.memory = memory
         self._slots = memory.slots
         self._work = memory.work
         self._send = send

@@ -27,6 +27,8 @@ class SharedMemory:
     at_work
         [2] int64: the number of the sequence that native code works for, or one of the above, and how often
         that has changed.
+    loads
+        [1] int64: whether its other thread loads a grammar.
     """
 
     def __init__(self, rows: int, vocab_size: int) -> None:
@@ -34,6 +36,7 @@ class SharedMemory:
         size = 4 * shape[0] * shape[1] * shape[2]
         self._map = mmap.mmap(-1, _PAGE + size)
         self.at_work: npt.NDArray[np.int64] = np.frombuffer(self._map, np.int64, 2)
+        self.loads: npt.NDArray[np.int64] = np.frombuffer(self._map, np.int64, 1, offset=64)
         masks = np.frombuffer(self._map, np.int32, size // 4, offset=_PAGE)
         self.slots: list[Bitmask] = list(masks.reshape(shape))
         self.masks: Bitmask = masks

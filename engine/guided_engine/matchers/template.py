@@ -23,6 +23,7 @@ from guided_contract.wire import Load, Unload
 from guided_engine.matchers import messages
 from guided_engine.matchers.loaded_grammars import LoadedGrammars
 from guided_engine.matchers.matching import Matching
+from guided_engine.matchers.memory import SharedMemory
 from guided_engine.matchers.messages import Ask
 from guided_grammar import stack
 
@@ -113,7 +114,7 @@ def _serve(made: Made, steps: Connection, loads: Connection) -> None:
     ended = threading.Event()
     for name, work, arguments in (
         ("guided-steps", _serve_steps, (matching, steps)),
-        ("guided-loads", _serve_loads, (loaded_grammars, loads)),
+        ("guided-loads", _serve_loads, (loaded_grammars, matching.memory, loads)),
     ):
         stack.start(name, _until_it_ends, ended, work, *arguments)
     ended.wait()
@@ -139,11 +140,15 @@ def _serve_steps(matching: Matching, steps: Connection) -> None:
                 matching.answered(answer, message.slot)
 
 
-def _serve_loads(loaded_grammars: LoadedGrammars, loads: Connection) -> None:
+def _serve_loads(loaded_grammars: LoadedGrammars, memory: SharedMemory, loads: Connection) -> None:
+    memory.loads[0] = 0
     while True:
         match messages.decode_load(loads.recv_bytes()):
             case Load() as load:
-                loads.send_bytes(messages.encode(loaded_grammars.load(load)))
+                memory.loads[0] = 1
+                loaded = loaded_grammars.load(load)
+                memory.loads[0] = 0
+                loads.send_bytes(messages.encode(loaded))
             case Unload() as unload:
                 loaded_grammars.unload(unload)
             case _:
