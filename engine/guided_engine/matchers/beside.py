@@ -16,7 +16,7 @@ import msgspec
 from guided_contract.wire import Load, Loaded, Unload
 from guided_engine.matchers import messages, template
 from guided_engine.matchers.loaded_grammars import ByKey
-from guided_engine.matchers.memory import LOADS, SharedMemory
+from guided_engine.matchers.memory import LOADS, NOBODY, SharedMemory
 from guided_engine.matchers.messages import Answer, Message, Orphan
 from guided_engine.matchers.template import Forked, Made, Ready
 
@@ -182,6 +182,7 @@ class MatchersBeside:
                 self._tell_renewed()
 
     def _fork(self) -> int | None:
+        self.memory.work(NOBODY)  # whoever that was, another process has not begun with it
         own, its = zip(*(socket.socketpair() for _ in range(2)), strict=True)
         try:
             socket.send_fds(self._control, [b"f"], [one.fileno() for one in its])
