@@ -1,6 +1,6 @@
 """Fixtures that several contracts share."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 
 import pytest
 from aiohttp.test_utils import unused_port
@@ -9,6 +9,8 @@ from guided_contract.config import PodConfig
 from guided_sidecar.grammar.compile import proof_walk
 from support.collectors import Collector, GrpcCollector, HttpCollector
 from support.compositions.libraries import Compilers
+from support.rank import arrival
+from support.rank_apart import LETTERS, Apart
 from support.worker_and_rank import WorkerAndRank
 
 
@@ -68,3 +70,19 @@ def patched_tools(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(abstract_parser, "_xgrammar_supports", lambda _: True)  # as validators.py does
     for entry in tools.ENTRIES:
         entry.apply(PodConfig(name="t", model="m", tokenizer="m", served_name="m", run_dir="/nowhere"))
+
+
+@pytest.fixture
+def begin() -> Iterator[Callable[..., Apart]]:
+    """Return what begins a rank with requests of one grammar, their first token sampled."""
+    made: list[Apart] = []
+
+    def begun(*names: str, pattern: str = LETTERS) -> Apart:
+        rank = Apart()
+        made.append(rank)
+        rank.step([arrival(name, rank.load(pattern)) for name in names])
+        return rank
+
+    yield begun
+    for rank in made:
+        rank.guide.close()

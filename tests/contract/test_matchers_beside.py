@@ -1,95 +1,27 @@
 """The process of a rank's matchers: it may die or hang at any moment, and nobody but who kills it notices."""
 
-import contextlib
-import os
 import random
 import re
-import signal
 import struct
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 from llguidance import LLMatcher
 
 from guided_contract.wire import Load, Ticket
 from guided_engine.matchers import beside
-from guided_engine.matchers.beside import MatchersBeside
-from guided_engine.matchers.matching import RankTraits
-from guided_engine.matchers.memory import SharedMemory
 from guided_engine.matchers.messages import Begin, Sampled, Tokens
-from guided_engine.matchers.template import Made
 from guided_grammar.llguidance.backend import GuidanceBackend
 from guided_grammar.llguidance.matcher import GuidanceFiller, GuidanceMatcher
 from support import rank as ranks
 from support.engine import wait_until
 from support.rank import EOS, A, B, C, Rank, arrival, rows
-
-LETTERS = "[abc]*"
-
-
-class Apart(Rank):
-    """A rank whose matchers are in their process."""
-
-    def _matchers(self, traits: RankTraits) -> MatchersBeside:
-        memory = SharedMemory(64, ranks.VOCAB)
-        self.renewed = 0
-
-        def start() -> Any:
-            return ranks.made(traits, memory, lambda _: None)
-
-        def renewed() -> None:
-            self.renewed += 1
-
-        matchers = MatchersBeside(memory, lambda: Made({}, start), renewed)
-        matchers.start()
-        return matchers
-
-    def kill(self) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(self.matchers.pid, signal.SIGKILL)
-
-
-@pytest.fixture
-def begin() -> Iterator[Callable[..., Apart]]:
-    """Return what begins a rank with requests of one grammar, their first token sampled."""
-    made: list[Apart] = []
-
-    def begun(*names: str, pattern: str = LETTERS) -> Apart:
-        rank = Apart()
-        made.append(rank)
-        rank.step([arrival(name, rank.load(pattern)) for name in names])
-        return rank
-
-    yield begun
-    for rank in made:
-        rank.guide.close()
-
-
-def at(token: int, act: Callable[[], Any]) -> Callable[..., bool]:
-    """Return a `_consume` that acts where this token comes."""
-    consume = GuidanceMatcher._consume
-
-    def consumed(self: GuidanceMatcher, tokens: Sequence[int]) -> bool:
-        if token in tokens:
-            act()
-        return consume(self, tokens)
-
-    return consumed
-
-
-def dies() -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-def endless() -> None:
-    while True:
-        pass
+from support.rank_apart import LETTERS, Apart, at, dies, endless, is_over
 
 
 def test_sequences_go_on_where_one_died(begin: Callable[..., Apart]) -> None:
@@ -229,14 +161,6 @@ def test_none_outlives_its_rank() -> None:
         wait_until(lambda: all(map(is_over, (pid, int(template)))), 10)
 
 
-def is_over(pid: int) -> bool:
-    """Return whether a process has ended, whether or not somebody has asked how."""
-    try:
-        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True
-
-
 def test_kills_at_drawn_moments_change_no_mask(begin: Callable[..., Apart]) -> None:
     """Beside a rank in one process, which nobody kills: the same masks, or an end that may be retried."""
     chance = random.Random(5)
@@ -293,4 +217,4 @@ def test_thousands_of_sequences_leave_nothing(begin: Callable[..., Apart]) -> No
         if number % 1000 == 999:
             sizes.append(resident_kib())
     assert sizes[-1] - sizes[0] < 1024
-    assert (len(rank.guide._ours), len(rank.guide._history._sampled) < 8) == (1, True)
+    assert len(rank.guide._ours) == len(rank.guide._history._outputs) == 1

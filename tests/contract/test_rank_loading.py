@@ -7,6 +7,7 @@ import pytest
 from guided_contract.backends import Backend
 from guided_contract.wire import Load, Unload
 from guided_engine.matchers.loaded_grammars import LoadedGrammars, LoadError
+from guided_engine.matchers.texts import Texts
 from guided_grammar.backend import BackendError
 from guided_grammar.registry import Backends
 from guided_sidecar.grammar.compile.vocabulary import Vocabulary
@@ -60,16 +61,17 @@ def test_a_fault_is_told_and_keeps_nothing(loaded: LoadedGrammars, backend: Back
     assert len(loaded) == 0
 
 
-def test_orphans_stay_until_the_next_service_has_gone(loaded: LoadedGrammars) -> None:
-    loaded.load(load_of("old"))
-    loaded.load(load_of("kept"))
-    loaded.orphan()
-    loaded.matcher("old", [1])  # an admitted request starts after the service died
-    loaded.load(load_of("kept"))  # the new service wants this one
-    loaded.load(load_of("new"))
-    assert len(loaded) == 3
-    for _ in range(2):  # the second one had loaded nothing
-        loaded.orphan()
-        assert len(loaded) == 2
-    loaded.matcher("kept", [1])
-    loaded.matcher("new", [1])
+def test_orphans_stay_until_the_next_service_has_gone() -> None:
+    texts = Texts()
+    texts.put(load_of("old"))
+    texts.put(load_of("kept"))
+    assert not texts.orphan()
+    assert texts.get("old")  # an admitted request starts after the service died
+    texts.put(load_of("kept"))  # the new service wants this one
+    texts.put(load_of("new"))
+    assert len(texts) == 3
+    assert texts.orphan() == {"old"}
+    assert not texts.orphan()  # the second one had loaded nothing
+    assert texts.get("kept")
+    assert texts.get("new")
+    assert len(texts) == 2

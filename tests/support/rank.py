@@ -68,6 +68,8 @@ class MatchersHere:
     def missing(self, _key: str) -> None:
         return None
 
+    text = missing
+
     def close(self) -> None:
         pass
 

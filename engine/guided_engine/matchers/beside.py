@@ -1,13 +1,13 @@
 """The process of a rank's matchers as the rank sees it: what it is told, and what happens when it dies."""
 
+import contextlib
 import logging
 import os
-import signal
 import socket
 import struct
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from multiprocessing.connection import Connection
 from typing import Final
 
@@ -15,10 +15,10 @@ import msgspec
 
 from guided_contract.wire import Load, Loaded, Unload
 from guided_engine.matchers import messages, template
-from guided_engine.matchers.loaded_grammars import ByKey
 from guided_engine.matchers.memory import LOADS, NOBODY, SharedMemory
-from guided_engine.matchers.messages import Answer, Message, Orphan
+from guided_engine.matchers.messages import Answer, Message
 from guided_engine.matchers.template import Forked, Made, Ready
+from guided_engine.matchers.texts import Texts
 
 # A process hangs that takes so much CPU time, or so much time in all, for a sequence's tokens or all masks.
 CPU_S: Final = 1.0
@@ -26,6 +26,7 @@ WALL_S: Final = 30.0
 # As struct timeval: between two looks at its clock; and for how long it may not read what is sent.
 _LOOK: Final = struct.pack("ll", 0, 50_000)
 SEND: Final = struct.pack("ll", 10, 0)
+_LENGTH: Final = struct.Struct("!i")  # before each message, as multiprocessing.Connection has it
 _LOAD_S: Final = 120.0
 _log = logging.getLogger("guided_engine")
 
@@ -53,9 +54,11 @@ class MatchersBeside:
         self._control = template.fork(make)
         self._lock = threading.Lock()  # of what follows
         self._loading = threading.Lock()
-        self._texts: ByKey[Load] = ByKey()
+        self._texts = Texts()
         self._held: dict[str, int] = {}  # by key, which process has it: its generation
         self.pid = 0
+        self._taken: _Steps | None = None  # by the rank's thread
+        self._steps: _Steps | None = None
         self._generation = self._taken_up = 0
         self._broken: OSError | None = None
         self._is_closed = False
@@ -77,21 +80,21 @@ class MatchersBeside:
 
     def send(self, *some: Message) -> None:
         """Send messages, which wakes the process; that they are lost is seen when an answer is waited for."""
-        if self._taken_up == self._generation and self._broken is None:
+        if self._taken is not None and self._taken_up == self._generation and self._broken is None:
             try:
-                self._taken.send_bytes(messages.encode(some))
+                self._taken.send(messages.encode(some))
             except OSError as error:
                 self._broken = error  # perhaps amid a message
 
     def answer(self) -> Answer:
         """Return the next answer to an Ask; raises MatchersLostError."""
-        if self._taken_up != self._generation or self._broken is not None:
+        if self._taken is None or self._taken_up != self._generation or self._broken is not None:
             is_hung = isinstance(self._broken, BlockingIOError)
             raise MatchersLostError(int(self.memory.at_work[0]), is_hung=is_hung)
         at_work, since_s, since_cpu_s = b"", 0.0, 0.0
         while True:
             try:
-                return messages.decode_answer(self._taken.recv_bytes())
+                return messages.decode_answer(self._taken.receive())
             except BlockingIOError:  # after _LOOK
                 now_s, cpu_s, now = time.monotonic(), self._cpu_s(), self.memory.at_work.tobytes()
                 if now != at_work:
@@ -110,6 +113,15 @@ class MatchersBeside:
         self._renewed(self._taken_up)
         self._take_up()
 
+    def text(self, key: str) -> Load | None:
+        """Return a grammar that a service has sent, and has not unloaded."""
+        return self._texts.get(key)
+
+    def gave(self, loads: Iterable[Load]) -> None:
+        """Note that the process is given these grammars."""
+        for load in loads:
+            self._held[load.key] = self._taken_up
+
     def missing(self, key: str) -> Load | None:
         """Return a grammar that the process has not and is to be sent first; None: it has, or nobody has."""
         if self._held.get(key) == self._taken_up or (load := self._texts.get(key)) is None:
@@ -127,11 +139,12 @@ class MatchersBeside:
                     loaded = self._loaded(load)
                 except (EOFError, OSError) as fault:
                     error = f"the process of matchers ended as it loaded it: {fault!r}"
-                    self._renewed(generation)
+                    with contextlib.suppress(OSError):
+                        self._renewed(generation)
                     continue
                 if not loaded.error:
                     self._held[load.key] = generation
-                    self._texts.put(load.key, load)
+                    self._texts.put(load)
                 return loaded
         now_ns = time.time_ns()
         return Loaded(key=load.key, error=error, start_ns=now_ns, end_ns=now_ns)
@@ -146,25 +159,33 @@ class MatchersBeside:
     def orphan(self) -> None:
         """Note that the service which sent the grammars has gone."""
         with self._loading:
-            self._texts.orphan()
-            self._tell(Orphan())
+            for key in self._texts.orphan():
+                self._held.pop(key, None)
+                self._tell(Unload(key=key))
 
     def close(self) -> None:
         """End the process, and the template."""
         self._is_closed = True
         self._control.close()
+        with self._lock:
+            for one in (self._taken, self._steps):
+                if one is not None:
+                    one.close()
 
     def _take_up(self) -> None:
         with self._lock:
+            if self._taken is not None and self._taken is not self._steps:
+                self._taken.close()
             self._taken, self._taken_up, self._broken = self._steps, self._generation, None
 
     def _loaded(self, load: Load) -> Loaded:
-        self._loads.send_bytes(messages.encode(load))
-        if not self._loads.poll(_LOAD_S):
+        loads = self._loads  # another thread may put another there
+        loads.send_bytes(messages.encode(load))
+        if not loads.poll(_LOAD_S):
             raise TimeoutError("it takes too long")
-        return messages.decode_loaded(self._loads.recv_bytes())
+        return messages.decode_loaded(loads.recv_bytes())
 
-    def _tell(self, message: Unload | Orphan) -> None:
+    def _tell(self, message: Unload) -> None:
         try:
             self._loads.send_bytes(messages.encode(message))
         except OSError:
@@ -188,17 +209,25 @@ class MatchersBeside:
             socket.send_fds(self._control, [b"f"], [one.fileno() for one in its])
             forked = msgspec.msgpack.decode(self._control.recv(1 << 10), type=Forked)
         except (OSError, msgspec.DecodeError):
+            for one in (*own, *its):
+                one.close()
             if not self._is_closed:
                 _log.critical("guidedmodel: what starts processes of matchers has ended: so does this rank")
                 os._exit(1)
             raise
         for one in its:
             one.close()
+        if not forked.pid:
+            for one in own:
+                one.close()
+            raise OSError("the template cannot fork")
+        if self._steps is not None and self._steps is not self._taken:
+            self._steps.close()
         steps, loads = own
         steps.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _LOOK)
         for one in own:
             one.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, SEND)
-        self._steps, self._loads = Connection(steps.detach()), Connection(loads.detach())
+        self._steps, self._loads = _Steps(steps), Connection(loads.detach())
         self.pid = forked.pid
         self._generation += 1
         return forked.status
@@ -211,8 +240,45 @@ class MatchersBeside:
             return 0.0
 
 
+class _Steps:
+    """The rank's end of a Connection, which goes on reading after a time limit where it was.
+
+    Parameters
+    ----------
+    connected
+        With limits for each call; BlockingIOError: it took longer, EOFError: the process has gone.
+    """
+
+    def __init__(self, connected: socket.socket) -> None:
+        self._socket = connected
+        self._received = b""
+
+    def send(self, data: bytes) -> None:
+        """Send a message; after an error the connection is of no more use."""
+        self._socket.sendall(_LENGTH.pack(len(data)) + data)
+
+    def close(self) -> None:
+        """Close it."""
+        self._socket.close()
+
+    def receive(self) -> bytes:
+        """Return the next message."""
+        while True:
+            received = self._received
+            end = _LENGTH.size
+            if len(received) >= end:
+                end += _LENGTH.unpack_from(received)[0]
+                if len(received) >= end:
+                    self._received = received[end:]
+                    return received[_LENGTH.size : end]
+            more = self._socket.recv(1 << 16)
+            if not more:
+                raise EOFError
+            self._received += more
+
+
 def _said(status: int | None) -> str:
     if status is None:
         return "unknown"
     killed = status & 0x7F
-    return signal.Signals(killed).name if killed else f"exit status {status >> 8}"
+    return f"signal {killed}" if killed else f"exit status {status >> 8}"

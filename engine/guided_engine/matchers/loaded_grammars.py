@@ -1,10 +1,9 @@
 """Grammars that this rank has loaded: compiled by the sidecar, shared by all sequences of a key."""
 
 import functools
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, Generic, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple
 
 from guided_contract.wire import Backend, Load, Loaded, Unload
 from guided_engine.matchers.length_masks import CountedGrammar
@@ -17,7 +16,6 @@ from guided_grammar.counted_text import CountedText, Rule
 from guided_grammar.matching import Matcher
 
 _MOST_TABLES: Final = 16
-_T = TypeVar("_T")
 
 
 class LoadError(Exception):
@@ -30,41 +28,6 @@ class _Entry(NamedTuple):
     counted: list[Rule]
 
 
-class ByKey(Generic[_T]):
-    """What a service has sent, by key. Threads may share it."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._by_key: dict[str, _T] = {}
-        # Of a service that died: it cannot unload them, and what it admitted may still be waiting.
-        self._orphans: dict[str, _T] = {}
-
-    def get(self, key: str) -> _T | None:
-        """Return what is there."""
-        with self._lock:
-            return self._by_key.get(key) or self._orphans.get(key)
-
-    def put(self, key: str, value: _T) -> None:
-        """Take what the service that is there now has sent."""
-        with self._lock:
-            self._by_key[key] = value
-
-    def forget(self, key: str) -> None:
-        """Forget one."""
-        with self._lock:
-            self._by_key.pop(key, None)
-            self._orphans.pop(key, None)
-
-    def orphan(self) -> None:
-        """Note that the service which sent these has gone; until the next has, they stay."""
-        with self._lock:
-            if self._by_key:
-                self._orphans, self._by_key = self._by_key, {}
-
-    def __len__(self) -> int:
-        return len(self._by_key | self._orphans)
-
-
 class LoadedGrammars:
     """Loads by key off the hot thread, and makes a matcher per sequence on it.
 
@@ -73,7 +36,7 @@ class LoadedGrammars:
 
     def __init__(self, backends: Mapping[Backend, GrammarBackend]) -> None:
         self._backends = backends
-        self._entries: ByKey[_Entry] = ByKey()
+        self._entries: dict[str, _Entry] = {}
         # Each once, at the first use or before; of bounds of white space the latest few for each library.
         self._table = functools.lru_cache(_MOST_TABLES)(self._made_table)
 
@@ -89,11 +52,7 @@ class LoadedGrammars:
 
     def unload(self, message: Unload) -> None:
         """Forget a grammar. Sequences that use it keep what they need."""
-        self._entries.forget(message.key)
-
-    def orphan(self) -> None:
-        """Note that the service which loaded these has gone; until the next has, they stay."""
-        self._entries.orphan()
+        self._entries.pop(message.key, None)
 
     def matcher(self, key: str, stop_tokens: Sequence[int] | None) -> Matcher:
         """Return a new matcher of a loaded grammar, with the stop tokens that vLLM gives to xgrammar.
@@ -114,10 +73,9 @@ class LoadedGrammars:
     def _ensure(self, message: Load) -> None:
         known = self._entries.get(message.key)
         if known is not None and known.message == message:
-            self._entries.put(message.key, known)
             return
         loaded = self._backends[message.backend].load(message.spec)
-        self._entries.put(message.key, _Entry(message, loaded, self._rules(message)))
+        self._entries[message.key] = _Entry(message, loaded, self._rules(message))
 
     def _rules(self, message: Load) -> list[Rule]:
         """Return what holds beside the grammar."""

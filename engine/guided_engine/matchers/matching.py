@@ -110,9 +110,9 @@ class Matching:
             self._forget(request_id)
         for sequence in self._tracking.sampling:
             sequence.drafts = ()  # they were verified
+        self._give_up(begin.given_up)
         for arrive in begin.arrivals:
             self._arrive(arrive)
-        self._give_up(begin.given_up)
         self._tracking.begin(begin.step, begin)
         self._drafts = begin.drafts
 
@@ -145,7 +145,13 @@ class Matching:
         ]
         invalid = invalid_drafts(sampling, self._drafts, parts)
         names = [part.sequence.request_id for part in parts]
-        return Answer(ask.number, names, row, acceptable, invalid, ends)
+        reasoned = {}
+        for sequence in sampling:
+            if sequence.reasoning is not None and (end := sequence.reasoning.end) != sequence.told_reasoned:
+                sequence.told_reasoned = end
+                if end is not None:
+                    reasoned[sequence.request_id] = end
+        return Answer(ask.number, names, row, acceptable, invalid, ends, reasoned)
 
     def _arrive(self, arrive: Arrive) -> None:
         known = self._tracking.by_request.get(arrive.request_id)
@@ -196,6 +202,9 @@ class Matching:
             stops = [token for token in arrive.stop_tokens if 0 <= token < self._traits.vocab_size]
             prompt = arrive.prompt_tokens
             sequence.reasoning = Reasoning(make, prompt, sequence.matcher, stops, has_ended=has_ended)
+            if arrive.reasoned is not None:
+                sequence.reasoning.go_on_from(arrive.reasoned)
+                sequence.told_reasoned = arrive.reasoned
 
     def _restore(self, restore: Restore) -> None:
         for load in restore.loads:

@@ -16,7 +16,8 @@ class Arrive(msgspec.Struct, array_like=True):
 
     Outputs of steps before `since_step` are not its any more. `takes_drafts`: whether all of its logits
     processors do, None without any. `failure`: why it has ended on this rank, "" if it has not.
-    `prompt_tokens` are sent only where something reads them.
+    `prompt_tokens` are sent only where something reads them. `reasoned` is how many tokens it had generated
+    before its grammar's first, None while it reasons, or was not seen to have done.
     """
 
     request_id: str
@@ -32,6 +33,7 @@ class Arrive(msgspec.Struct, array_like=True):
     max_tokens: int | None
     takes_drafts: bool | None
     failure: str = ""
+    reasoned: int | None = None
 
 
 class Tokens(msgspec.Struct, array_like=True):
@@ -92,6 +94,7 @@ class Answer(msgspec.Struct, array_like=True):
     """A step's masks: see ranks.step.Masks; and which sequences are to end, told once.
 
     `invalid`: by guided request, how many of its scheduled drafts its grammar forbids, or nobody proposed.
+    `reasoned`: by those that have stopped reasoning since the last answer, see Arrive.
     """
 
     number: int
@@ -100,10 +103,7 @@ class Answer(msgspec.Struct, array_like=True):
     acceptable: list[int]
     invalid: dict[str, int]
     ends: list[Failed]
-
-
-class Orphan(msgspec.Struct, tag=True):
-    """The service that sent the grammars has gone."""
+    reasoned: dict[str, int] = {}
 
 
 Message = Begin | Sampled | Ask | Restore
@@ -112,5 +112,5 @@ _encoder = msgspec.msgpack.Encoder()
 encode: Final = _encoder.encode
 decode: Final = msgspec.msgpack.Decoder(list[Message]).decode
 decode_answer: Final = msgspec.msgpack.Decoder(Answer).decode
-decode_load: Final = msgspec.msgpack.Decoder(Load | Unload | Orphan).decode
+decode_load: Final = msgspec.msgpack.Decoder(Load | Unload).decode
 decode_loaded: Final = msgspec.msgpack.Decoder(Loaded).decode

@@ -106,6 +106,15 @@ class Reasoning:
             self._end = 0 if self._has_ended else None
             self._tokens = list(self._prompt)
 
+    @property
+    def end(self) -> int | None:
+        """Return how many tokens it took, None while it goes on."""
+        return self._end
+
+    def go_on_from(self, end: int) -> None:
+        """Take it for over after so many tokens, as another process has seen."""
+        self._end = end
+
     def _is_over(self) -> bool:
         if self._end is None:
             reasoner = self._started()

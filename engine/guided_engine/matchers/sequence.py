@@ -24,6 +24,7 @@ class GuidedSequence(Tracked):
 
     The matcher waits for `reasoning`. `number` is the rank's own of it. `takes_drafts`: whether all of its
     processors do, None without any. `is_reported`: the rank knows of its failure.
+    `told_reasoned` is what it knows of the end of its reasoning.
     """
 
     number: int
@@ -35,6 +36,7 @@ class GuidedSequence(Tracked):
     stop_tokens: frozenset[int] = frozenset()
     max_tokens: int | None = None
     is_reported: bool = False
+    told_reasoned: int | None = None
     tally: Tally = field(default_factory=Tally)
     stopwatch: Stopwatch = field(default_factory=Stopwatch)
     progress: Progress = field(default_factory=Progress)

@@ -48,7 +48,7 @@ class Ready(msgspec.Struct):
 
 
 class Forked(msgspec.Struct):
-    """A process: its id, and how the one before it ended (os.waitpid), None if there was none."""
+    """A process: its id, 0 if there is none, and how the one before it ended (os.waitpid), if there was one."""
 
     pid: int
     status: int | None
@@ -59,6 +59,7 @@ def fork(make: Callable[[], Made]) -> socket.socket:
     own, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with own, its:
         if os.fork() == 0:
+            own.close()  # else it would not see that the rank has closed its end
             _ends(lambda: _template(its, make))
         return own.dup()
 
@@ -96,10 +97,15 @@ def _template(control: socket.socket, make: Callable[[], Made]) -> None:
         if child:
             os.kill(child, signal.SIGKILL)
             _, status = os.waitpid(child, 0)
-        child = os.fork()
-        if child == 0:
-            control.close()
-            _ends(partial(_serve, made, *map(Connection, fds)))
+        try:
+            child = os.fork()
+        except OSError:
+            _log.exception("guidedmodel: no process of matchers can be forked")
+            child = 0
+        else:
+            if child == 0:
+                control.close()
+                _ends(partial(_serve, made, *map(Connection, fds)))
         for fd in fds:
             os.close(fd)
         control.send(msgspec.msgpack.encode(Forked(child, status)))
@@ -151,5 +157,3 @@ def _serve_loads(loaded_grammars: LoadedGrammars, memory: SharedMemory, loads: C
                 loads.send_bytes(messages.encode(loaded))
             case Unload() as unload:
                 loaded_grammars.unload(unload)
-            case _:
-                loaded_grammars.orphan()

@@ -1,11 +1,13 @@
 """What a rank says to the process of its matchers, and how it goes on with another one if that dies."""
 
+import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from guided_engine.matchers.beside import MatchersBeside, MatchersLostError
 from guided_engine.matchers.messages import Answer, Ask, Message
 
+_log = logging.getLogger("guided_engine")
 _GUILTY: Final = 3  # processes that died in a row as they were at work for one sequence
 _MOST: Final = 5  # that may die in a step before one is found guilty
 
@@ -69,7 +71,11 @@ class Conversation:
                 if number > 0 and deaths == _GUILTY:
                     self._accuse(number, lost.is_hung)
                     left = _MOST
-                self._matchers.renew()
+                try:
+                    self._matchers.renew()
+                except OSError:  # as for want of file descriptors
+                    _log.exception("guidedmodel: no process of matchers can be started")
+                    break
                 self._unsent = [*self._begin_again(), *([] if self._ask is None else [self._ask])]
                 self.send()
         return None

@@ -2,7 +2,6 @@
 
 import math
 import time
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
@@ -18,7 +17,7 @@ _NEVER: Final = -math.inf, ""
 
 
 class History:
-    """The rank's requests, and what was sampled since the oldest of them arrived."""
+    """The rank's requests, what they have generated, and their grammars."""
 
     def __init__(self) -> None:
         self.requests: dict[str, Arrive] = {}
@@ -26,9 +25,18 @@ class History:
         self._needed: dict[str, int] = {}  # of those that have not sampled: tokens to compute before they do
         # By key of a grammar that kills processes: since when, and what its requests end with.
         self._refused: dict[str, tuple[float, str]] = {}
-        self._sampled: deque[Tokens] = deque()
+        self._outputs: dict[str, list[int]] = {}
+        self._loads: dict[str, Load] = {}  # by request
 
-    def arrive(self, arrival: Arrival, step: int, *, tells_prompt: bool, takes_drafts: bool | None) -> Arrive:
+    def arrive(
+        self,
+        arrival: Arrival,
+        step: int,
+        load: Load | None,
+        *,
+        tells_prompt: bool,
+        takes_drafts: bool | None,
+    ) -> Arrive:
         """Take a request that arrives in this step, or comes back; return what matchers are told of it."""
         known = self.requests.get(arrival.request_id)
         if known is None:
@@ -50,17 +58,24 @@ class History:
         since_s, code = self._refused.get("" if arrival.ticket is None else arrival.ticket.key, _NEVER)
         if time.monotonic() - since_s < _REFUSED_S:
             arrive.failure = code
-        known_tokens = arrival.known_tokens
-        self._needed[arrival.request_id] = (
-            arrival.prompt_length if known_tokens is None else len(known_tokens)
-        )
+        if load is not None:
+            self._loads[arrival.request_id] = load
+        self._begin_anew(arrive, None if known is None else known.reasoned)
         return arrive
 
     def resume(self, request_id: str, step: int, tokens: Sequence[int]) -> None:
         """Take a request that is resumed with all its tokens, prompt included (Model Runner V1)."""
         known = self.requests[request_id]
-        self.requests[request_id] = msgspec.structs.replace(known, since_step=step, known_tokens=list(tokens))
-        self._needed[request_id] = len(tokens)
+        known.since_step, known.known_tokens = step, list(tokens)
+        self._begin_anew(known, known.reasoned)
+
+    def _begin_anew(self, arrive: Arrive, reasoned: int | None) -> None:
+        known = arrive.known_tokens
+        outputs = [] if known is None else known[arrive.prompt_length :]
+        self._outputs[arrive.request_id] = list(outputs)
+        self._needed[arrive.request_id] = arrive.prompt_length if known is None else len(known)
+        # Of what was dropped its end may have been a part.
+        arrive.reasoned = reasoned if reasoned is not None and reasoned <= len(outputs) else None
 
     def is_sampling(self, plan: Plan) -> bool:
         """Return whether one of them samples in a step; those that have done so once need no look."""
@@ -73,17 +88,19 @@ class History:
                     del self._needed[request_id]
         return any(one in self.requests and one not in self._needed for one in plan.scheduled)
 
-    def note(self, sampled: Sequence[Tokens]) -> None:
-        """Take what steps have sampled."""
-        self._sampled.extend(sampled)
+    def note(self, sampled: Tokens) -> None:
+        """Take what a step has sampled."""
+        for request_id, tokens in zip(sampled.request_ids, sampled.tokens, strict=False):
+            outputs = self._outputs.get(request_id)
+            if outputs is not None and sampled.step >= self.requests[request_id].since_step:
+                outputs += tokens
 
     def forget(self, request_id: str) -> None:
-        """Forget a request that has ended, and what was sampled before the others arrived."""
+        """Forget a request that has ended."""
         del self.requests[request_id]
+        del self._outputs[request_id]
         self._needed.pop(request_id, None)
-        oldest = min([one.since_step for one in self.requests.values()], default=None)
-        while self._sampled and (oldest is None or self._sampled[0].step < oldest):
-            self._sampled.popleft()
+        self._loads.pop(request_id, None)
 
     def accuse(self, number: int, code: ErrorCode) -> list[str]:
         """Refuse the grammar of the request of this number for a while; return that request."""
@@ -95,22 +112,15 @@ class History:
                 self._refused[ticket.key] = now_s, code.value
         return accused
 
-    def restore(self, ended: Mapping[str, ErrorCode], missing: Callable[[str], Load | None]) -> Restore:
-        """Return all of it; `ended` are requests that have, `missing` returns a grammar to be sent."""
-        outputs = {
-            name: list((one.known_tokens or [])[one.prompt_length :]) for name, one in self.requests.items()
-        }
-        for each in self._sampled:
-            for name, tokens in zip(each.request_ids, each.tokens, strict=False):
-                if (known := self.requests.get(name)) is not None and each.step >= known.since_step:
-                    outputs[name] += tokens
-        keys = {one.ticket.key for one in self.requests.values() if one.ticket is not None}
+    def restore(self, ended: Mapping[str, ErrorCode], text: Callable[[str], Load | None]) -> Restore:
+        """Return all of it; `ended` are requests that have; `text` returns a key's grammar as it is now."""
+        loads = {load.key: text(load.key) or load for load in self._loads.values()}
         return Restore(
-            loads=[load for key in keys if (load := missing(key)) is not None],
+            loads=list(loads.values()),
             arrivals=[
                 msgspec.structs.replace(one, failure=ended[name].value if name in ended else "")
                 for name, one in self.requests.items()
             ],
-            outputs=list(outputs.values()),
+            outputs=[self._outputs[name] for name in self.requests],
             is_watched=True,
         )

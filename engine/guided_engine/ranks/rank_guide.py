@@ -103,6 +103,8 @@ class RankGuide:
         if finished and (not plan.computed or any(one in self._processed for one in finished)):
             before = math.inf
         sampled = self._read(before)
+        if self._processed:
+            self._end_processed()
         for request_id in finished:
             self._forget(request_id)
         arrivals = [made for one in plan.arrivals if (made := self._arrived(one)) is not None]
@@ -111,7 +113,9 @@ class RankGuide:
         self.is_sampling = self._history.is_sampling(plan)
         if self._processed:
             self._processed.begin(self._step, plan)
-            self._end_processed()
+            for request_id, code in self._processed.failed().items():
+                self._end(request_id, code)  # as it came
+                self._ours[request_id].failure = code.value
         self._plan = plan
         begin = self._begin_of(plan)
         begin.sampled, begin.finished, begin.arrivals = sampled, finished, arrivals
@@ -163,6 +167,8 @@ class RankGuide:
             self.fail_all(ErrorCode.SEQUENCE_MATCHERS_LOST)
             return None
         self.invalid_drafts = answer.invalid
+        for request_id, reasoned in answer.reasoned.items():
+            self._ours[request_id].reasoned = reasoned
         for end in answer.ends:
             self._end(end.request_id, ErrorCode(end.code))
         if not answer.request_ids:
@@ -210,11 +216,12 @@ class RankGuide:
         if not arrival.is_guided and processed is None:
             return None
         key = "" if arrival.ticket is None else arrival.ticket.key
-        if (load := self._matchers.missing(key)) is not None:
-            self._conversation.tell(Restore([load], [], [], is_watched=False))
+        if (missing := self._matchers.missing(key)) is not None:
+            self._conversation.tell(Restore([missing], [], [], is_watched=False))
         arrive = self._history.arrive(
             arrival,
             self._step,
+            self._matchers.text(key),
             tells_prompt=self._traits.reasoner is not None,
             takes_drafts=None if processed is None else processed.processors.support_speculation,
         )
@@ -226,6 +233,7 @@ class RankGuide:
         self._processed.forget(request_id)
         self._history.forget(request_id)
         self._ended.pop(request_id, None)
+        self._given_up.pop(request_id, None)
 
     # --- what ends a sequence ---
 
@@ -269,8 +277,8 @@ class RankGuide:
                     [] if (fault := faults.get(name)) is not None and fault.row < len(row) else row
                     for name, row in zip(made.request_ids, tokens, strict=False)
                 ]
+            self._history.note(made)
             found.append(made)
-        self._history.note(found)
         return found
 
     def _ask(self) -> None:
@@ -279,7 +287,8 @@ class RankGuide:
 
     def _begun(self) -> list[Message]:
         """Return what another process is told of all that is alive, and of this step."""
-        restore = self._history.restore(self._ended, self._matchers.missing)
+        restore = self._history.restore(self._ended, self._matchers.text)
+        self._matchers.gave(restore.loads)
         return [restore] if self._plan is None else [restore, self._begin_of(self._plan)]
 
     def _begin_of(self, plan: Plan) -> Begin:
