@@ -48,7 +48,7 @@ class Ready(msgspec.Struct):
 
 
 class Forked(msgspec.Struct):
-    """A process: its id, 0 if there is none, and how the one before it ended (os.waitpid), if there was one."""
+    """A process: its id, 0 if there is none; how the one before it ended (os.waitpid), None: none was."""
 
     pid: int
     status: int | None

@@ -95,6 +95,12 @@ class History:
             if outputs is not None and sampled.step >= self.requests[request_id].since_step:
                 outputs += tokens
 
+    def has_reasoned(self, ended: Mapping[str, int]) -> None:
+        """Take where requests have stopped reasoning; see messages.Arrive."""
+        for request_id, reasoned in ended.items():
+            if (known := self.requests.get(request_id)) is not None:
+                known.reasoned = reasoned
+
     def forget(self, request_id: str) -> None:
         """Forget a request that has ended."""
         del self.requests[request_id]

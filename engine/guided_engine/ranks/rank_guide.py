@@ -167,8 +167,7 @@ class RankGuide:
             self.fail_all(ErrorCode.SEQUENCE_MATCHERS_LOST)
             return None
         self.invalid_drafts = answer.invalid
-        for request_id, reasoned in answer.reasoned.items():
-            self._ours[request_id].reasoned = reasoned
+        self._history.has_reasoned(answer.reasoned)
         for end in answer.ends:
             self._end(end.request_id, ErrorCode(end.code))
         if not answer.request_ids:
