@@ -30,7 +30,7 @@ def judged(text: bytes, pattern: str) -> list[int]:
 
 def is_served(rank: Rank, ticket: Ticket) -> bool:
     with contextlib.suppress(SpentError):
-        return rank.loaded_grammars.matcher(ticket.key, None).accept([A])
+        return rank.matchers.loaded_grammars.matcher(ticket.key, None).accept([A])
     return False
 
 

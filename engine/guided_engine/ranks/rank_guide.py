@@ -103,8 +103,7 @@ class RankGuide:
         if finished and (not plan.computed or any(one in self._processed for one in finished)):
             before = math.inf
         sampled = self._read(before)
-        if self._processed:
-            self._end_processed()
+        self._end_processed()
         for request_id in finished:
             self._forget(request_id)
         arrivals = [made for one in plan.arrivals if (made := self._arrived(one)) is not None]
@@ -153,8 +152,7 @@ class RankGuide:
     def ask(self) -> None:
         """Settle what earlier steps sampled, and have this step's masks made."""
         self.settle()
-        if self._processed:
-            self._end_processed()
+        self._end_processed()
         if not self._is_asked:
             self._ask()
 
@@ -192,8 +190,7 @@ class RankGuide:
 
     def ends(self) -> list[Failed]:
         """Return the sequences that are to end and have not been reported yet."""
-        if self._processed:
-            self._end_processed()
+        self._end_processed()
         ends, self._ends = self._ends, []
         return ends
 
