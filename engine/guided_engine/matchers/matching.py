@@ -119,7 +119,6 @@ class Matching:
     def _accept(self, steps: Iterable[Tokens]) -> None:
         for step in steps:
             for sequence, tokens in self._tracking.sampled(step.step, step.request_ids, step.tokens):
-                self._work(sequence.number)
                 sequence.take_sampled(tokens)
         self._work(NOBODY)
 
@@ -172,6 +171,7 @@ class Matching:
             needed=arrive.prompt_length if known is None else len(known),
             computed=arrive.computed,
             since_step=arrive.since_step,
+            work=self._work,
             takes_drafts=arrive.takes_drafts,
             tally=Tally(waited_before_ns=self._waited_ns),
             stopwatch=self._stopwatch,
@@ -212,7 +212,6 @@ class Matching:
             self._loaded_grammars.load(load)
         for arrive, tokens in zip(restore.arrivals, restore.outputs, strict=True):
             sequence = self._tracking.by_request[arrive.request_id] = self._made(arrive)
-            self._work(arrive.number)
             sequence.accept(tokens)
             sequence.progress.interval = 1 << 62  # no digest any more: its number is not known
         self._work(NOBODY)

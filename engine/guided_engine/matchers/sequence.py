@@ -2,8 +2,9 @@
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from guided_contract.errors import ErrorCode
 from guided_contract.records import Decode, EndReason
@@ -15,6 +16,7 @@ from guided_engine.matchers.tally import Tally
 from guided_engine.matchers.tracking import Tracked
 from guided_grammar.matching import Matcher, SpentError
 
+_AT_ONCE: Final = 4096  # tokens: so many show that nothing hangs
 _log = logging.getLogger("guided_engine")
 
 
@@ -22,9 +24,9 @@ _log = logging.getLogger("guided_engine")
 class GuidedSequence(Tracked):
     """One sequence that has a matcher, or logits processors on the rank.
 
-    The matcher waits for `reasoning`. `number` is the rank's own of it. `takes_drafts`: whether all of its
-    processors do, None without any. `is_reported`: the rank knows of its failure.
-    `told_reasoned` is what it knows of the end of its reasoning.
+    The matcher waits for `reasoning`. `number` is the rank's own of it, which `work` is told before native code
+    is called. `takes_drafts`: whether all of its processors do, None without any. `is_reported`: the rank knows
+    of its failure. `told_reasoned` is what it knows of the end of its reasoning.
     """
 
     number: int
@@ -32,6 +34,7 @@ class GuidedSequence(Tracked):
     ticket: Ticket | None
     matcher: Matcher | None = None
     reasoning: Reasoning | None = None
+    work: Callable[[int], None]
     takes_drafts: bool | None = None
     stop_tokens: frozenset[int] = frozenset()
     max_tokens: int | None = None
@@ -137,11 +140,18 @@ class GuidedSequence(Tracked):
     def _advance(self, known: int, tokens: Sequence[int]) -> None:
         if self.matcher is None:
             return
+        for first in range(0, len(tokens), _AT_ONCE):
+            self.work(self.number)
+            self._advance_matcher(self.matcher, known + first, tokens[first : first + _AT_ONCE])
+            if self.failure is not None:
+                return
+
+    def _advance_matcher(self, matcher: Matcher, known: int, tokens: Sequence[int]) -> None:
         try:
             if self.reasoning is not None:
                 tokens = tokens[self.reasoning.accept(known, tokens) :]
             self.stopwatch.start()
-            if not self.matcher.accept(tokens):
+            if not matcher.accept(tokens):
                 self.fail(ErrorCode.SEQUENCE_TOKEN_REJECTED)
             if self.stopwatch.is_over(len(tokens)):
                 self.fail(ErrorCode.SEQUENCE_SLOW)
