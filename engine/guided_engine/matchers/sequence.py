@@ -24,9 +24,9 @@ _log = logging.getLogger("guided_engine")
 class GuidedSequence(Tracked):
     """One sequence that has a matcher, or logits processors on the rank.
 
-    The matcher waits for `reasoning`. `number` is the rank's own of it, which `work` is told before native code
-    is called. `takes_drafts`: whether all of its processors do, None without any. `is_reported`: the rank knows
-    of its failure. `told_reasoned` is what it knows of the end of its reasoning.
+    The matcher waits for `reasoning`. `number` is the rank's own of it, which `work` is told before native
+    code is called. `takes_drafts`: whether all of its processors do, None without any. `is_reported`: the
+    rank knows of its failure. `told_reasoned` is what it knows of the end of its reasoning.
     """
 
     number: int
