@@ -44,7 +44,7 @@ class ErrorCode(enum.StrEnum):
     SEQUENCE_DEAD_END = "sequence_dead_end", 422, "generation stopped: the grammar allows no further token"
     SEQUENCE_TOKEN_REJECTED = "sequence_token_rejected", 422, "generation stopped: the grammar rejected a sampled token"
     SEQUENCE_MATCHER_FAILED = "sequence_matcher_failed", 422, "generation stopped: the grammar library failed"
-    SEQUENCE_MATCHERS_LOST = "sequence_matchers_lost", 503, "generation stopped: the process of a rank's matchers ended too often; retry later"
+    SEQUENCE_MATCHERS_LOST = "sequence_matchers_lost", 503, "generation stopped: the process that applies grammars ended too often; retry later"
     SEQUENCE_SLOW = "sequence_slow", 422, "generation stopped: computing a token mask took too long"
     SEQUENCE_PROCESSOR_FAILED = "sequence_processor_failed", 422, "generation stopped: a logits processor failed"
     SEQUENCE_PROCESSOR_NO_TOKEN = "sequence_processor_no_token", 422, "generation stopped: the logits processors left no token to continue with"

@@ -4,7 +4,7 @@ GuidedWorker wraps the runner *instance* when the model is loaded, which reaches
 """
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from guided_contract.errors import ErrorCode
@@ -210,10 +210,25 @@ def tell_faults(output: Any, faults: ReadFaults) -> None:
     output.get_output = get_output
 
 
-def is_over(event: Any) -> bool:
-    """Return whether the device has passed an event; a CPU's stand-in cannot be asked, and has."""
-    query = getattr(event, "query", None)
-    return query is None or bool(query())
+class Copied:
+    """What a step sampled, behind the `event` of its own copy to the host; see ranks.step.ReadSampled.
+
+    An output's get_output() is the executor's to call, and once only.
+    """
+
+    def __init__(self, event: Any, tokens: Callable[[], tuple[Sequence[str], list[list[int]]]]) -> None:
+        self._event = event
+        self._tokens = tokens
+
+    def is_here(self) -> bool:
+        """Return whether the device has passed the event; a CPU's stand-in cannot be asked, and has."""
+        query = getattr(self._event, "query", None)
+        return query is None or bool(query())
+
+    def read(self) -> tuple[Sequence[str], list[list[int]]]:
+        """Wait for the event; return requests, and the tokens of each."""
+        self._event.synchronize()
+        return self._tokens()
 
 
 def _is_guided(params: Any) -> bool:

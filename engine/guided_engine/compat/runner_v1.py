@@ -6,6 +6,7 @@ own interface here knows batch slots alone, and refuses processors under specula
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -13,7 +14,7 @@ from vllm.v1.core.sched.output import GrammarOutput
 from vllm.v1.outputs import AsyncModelRunnerOutput
 from vllm.v1.structured_output.utils import apply_grammar_bitmask
 
-from guided_engine.compat.runner import add_faults, grammar_output, is_over, tell_faults
+from guided_engine.compat.runner import Copied, add_faults, grammar_output, tell_faults
 from guided_engine.processors import dense
 from guided_engine.processors.edits import apply
 from guided_engine.ranks.rank_guide import RankGuide
@@ -36,7 +37,9 @@ class RunnerV1:
 
     def reader(self, output: Any) -> ReadSampled:
         """Return what reads the step's tokens once its own copy to the host is done."""
-        return _AsyncSampled(output) if isinstance(output, AsyncModelRunnerOutput) else _Sampled(output)
+        if isinstance(output, AsyncModelRunnerOutput):
+            return Copied(output.async_copy_ready_event, partial(_tokens, output))
+        return _Sampled(output)
 
     def sample(
         self, original: Callable[[Any], Any], masks: Masks | None, edits: StepEdits | None
@@ -117,22 +120,11 @@ class _Sampled:
         return self._sampled
 
 
-class _AsyncSampled:
-    """The tokens of its step alone; get_output() is the executor's to call, and once only."""
-
-    def __init__(self, output: Any) -> None:
-        self._output = output
-
-    def is_here(self) -> bool:
-        return is_over(self._output.async_copy_ready_event)
-
-    def read(self) -> tuple[Sequence[str], list[list[int]]]:
-        output = self._output
-        output.async_copy_ready_event.synchronize()
-        discarded = set(output._invalid_req_indices)  # noqa: SLF001 - prefill chunks sample nothing
-        # Rejected drafts are -1 or lie outside the vocabulary.
-        tokens = [
-            [] if index in discarded else [token for token in row if 0 <= token < output.vocab_size]
-            for index, row in enumerate(output.sampled_token_ids_cpu.tolist())
-        ]
-        return output._model_runner_output.req_ids, tokens  # noqa: SLF001 - see RunnerV1.carrier
+def _tokens(output: Any) -> tuple[Sequence[str], list[list[int]]]:
+    discarded = set(output._invalid_req_indices)  # noqa: SLF001 - prefill chunks sample nothing
+    # Rejected drafts are -1 or lie outside the vocabulary.
+    tokens = [
+        [] if index in discarded else [token for token in row if 0 <= token < output.vocab_size]
+        for index, row in enumerate(output.sampled_token_ids_cpu.tolist())
+    ]
+    return output._model_runner_output.req_ids, tokens  # noqa: SLF001 - see RunnerV1.carrier

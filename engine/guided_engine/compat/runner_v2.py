@@ -1,12 +1,13 @@
 """Model Runner V2: masks by its own bitmask kernel, edits by its interface for logits processors."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from guided_engine.compat.masks_v2 import MasksV2
-from guided_engine.compat.runner import grammar_output, is_over, tell_faults
+from guided_engine.compat.runner import Copied, grammar_output, tell_faults
 from guided_engine.ranks.rank_guide import RankGuide
 from guided_engine.ranks.row_edits import StepEdits
 from guided_engine.ranks.step import Masks, ReadFaults, ReadSampled
@@ -36,7 +37,7 @@ class RunnerV2:
 
     def reader(self, output: Any) -> ReadSampled:
         """Return what reads the step's tokens."""
-        return _Sampled(output)
+        return Copied(output.copy_event, partial(_tokens, output))
 
     def sample(
         self, original: Callable[[Any], Any], masks: Masks | None, edits: StepEdits | None
@@ -69,19 +70,8 @@ class RunnerV2:
             self._guide.handed_over(masked.synchronize)
 
 
-class _Sampled:
-    """The tokens of its step alone; get_output() is the executor's to call, and once only."""
-
-    def __init__(self, output: Any) -> None:
-        self._output = output
-
-    def is_here(self) -> bool:
-        return is_over(self._output.copy_event)
-
-    def read(self) -> tuple[Sequence[str], list[list[int]]]:
-        output = self._output
-        output.copy_event.synchronize()
-        counts = output.num_sampled_tokens_np.tolist()
-        rows = output.sampled_token_ids.tolist()
-        tokens = [row[:count] for row, count in zip(rows, counts, strict=True)]
-        return output.model_runner_output.req_ids, tokens
+def _tokens(output: Any) -> tuple[Sequence[str], list[list[int]]]:
+    counts = output.num_sampled_tokens_np.tolist()
+    rows = output.sampled_token_ids.tolist()
+    tokens = [row[:count] for row, count in zip(rows, counts, strict=True)]
+    return output.model_runner_output.req_ids, tokens

@@ -136,12 +136,11 @@ class Processed:
         self._times.end_step()
         return step_edits(prepared) if prepared else None
 
-    def stop(self, request_ids: Mapping[str, ErrorCode]) -> None:
-        """Ask nothing more for sequences that ended for another reason."""
-        for request_id, code in request_ids.items():
-            sequence = self._tracking.by_request.get(request_id)
-            if sequence is not None and sequence.failure is None:
-                sequence.failure = code
+    def stop(self, request_id: str, code: ErrorCode) -> None:
+        """Ask nothing more for a sequence that ended for another reason."""
+        sequence = self._tracking.by_request.get(request_id)
+        if sequence is not None and sequence.failure is None:
+            sequence.failure = code
 
     def give_up(self, edits: StepEdits) -> None:
         """End the sequences of edits that could not be applied, within the handler of what was raised."""

@@ -2,7 +2,7 @@
 
 An adapter (compat.runner) calls, per step: `begin` before the forward pass; `settle`, `learn_drafts`, `ask`,
 `edits` and `masks` while it runs; `sampled` and `ends` after sampling. All ranks do the same from the same
-inputs, so nothing is shared between them. Nothing is done here for each guided sequence of a steady batch.
+inputs, so nothing is shared between them. Of a guided sequence in a steady batch only its tokens are kept.
 """
 
 import logging
@@ -239,7 +239,7 @@ class RankGuide:
         if arrive is None or request_id in self._ended:
             return False
         self._ended[request_id] = code
-        self._processed.stop({request_id: code})
+        self._processed.stop(request_id, code)
         key = "" if arrive.ticket is None else arrive.ticket.key
         self._ends.append(Failed(request_id=request_id, code=code.value, key=key))
         return True
