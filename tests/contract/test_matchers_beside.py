@@ -20,7 +20,7 @@ from guided_grammar.llguidance.backend import GuidanceBackend
 from guided_grammar.llguidance.matcher import GuidanceFiller, GuidanceMatcher
 from support import rank as ranks
 from support.engine import wait_until
-from support.rank import EOS, A, B, C, Rank, arrival, rows
+from support.rank import EOS, A, B, C, Rank, acceptable, arrival, forbidden, rows
 from support.rank_apart import LETTERS, Apart, at, dies, endless, is_over
 
 
@@ -101,6 +101,18 @@ def test_all_end_with_a_code_to_retry_where_none_lives(
     assert set(rank.sampled(r=[A], s=[A]).values()) == {"sequence_matchers_lost"}
     rank.step(finished=["r", "s"])
     assert rows(rank.step([arrival("u", rank.load("ab"))])) == [[A]]
+
+
+@pytest.mark.parametrize("scheduled", [[B, C], [-1, -1]])
+def test_none_accepts_a_draft_where_all_end_so(
+    begin: Callable[..., Apart], monkeypatch: pytest.MonkeyPatch, scheduled: list[int]
+) -> None:
+    """Other ranks have not ended them yet, and accept fewer."""
+    rank = begin("r")
+    monkeypatch.setattr(rank.matchers, "renew", lambda renew=rank.matchers.renew: (renew(), rank.kill()))
+    rank.kill()
+    masks = rank.next(r=[A], drafts={"r": scheduled}, learned={"r": [B, C]})
+    assert (acceptable(masks), forbidden(masks), len(masks.bitmask)) == ({"r": 0}, {B}, 3)
 
 
 def test_a_grammar_that_kills_it_as_it_loads_is_refused(

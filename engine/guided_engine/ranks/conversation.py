@@ -71,6 +71,8 @@ class Conversation:
                 if number > 0 and deaths == _GUILTY:
                     self._accuse(number, lost.is_hung)
                     left = _MOST
+                if not left:
+                    break
                 try:
                     self._matchers.renew()
                 except OSError:  # as for want of file descriptors

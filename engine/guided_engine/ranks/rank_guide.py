@@ -163,7 +163,8 @@ class RankGuide:
         answer = self._conversation.answer()
         if answer is None:
             self.fail_all(ErrorCode.SEQUENCE_MATCHERS_LOST)
-            return None
+            drafts = {name: each for name, each in self.scheduled_drafts.items() if name in self._ours}
+            return self._memory.refusing(drafts, self._learned, self._traits.mask_rows)
         self.invalid_drafts = answer.invalid
         self._history.has_reasoned(answer.reasoned)
         for end in answer.ends:
