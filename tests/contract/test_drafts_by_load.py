@@ -228,7 +228,7 @@ def test_the_core_says_hello_and_beats_with_its_steps_requests_and_draft_tokens(
     core_patches.show_presence(pod)
     running = Core(is_async=True, speculative_config=drafting(num_speculative_tokens_per_batch_size=SCHEDULE))
     core = object.__new__(EngineCoreProc)
-    core.scheduler = running.scheduler
+    core.scheduler, core.model_executor = running.scheduler, None
     core.vllm_config = SimpleNamespace(parallel_config=SimpleNamespace(data_parallel_index=0))
     beats = Heartbeats.create(pod.heartbeats_file)
     with FakeService(pod.service_socket) as service:

@@ -1,7 +1,9 @@
 """The wrapper around a model runner: guided rows alone are masked, and no fault of ours leaves it."""
 
 import contextlib
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,6 +16,7 @@ from guided_contract import config as pod_config
 from guided_contract.config import GuidedDecodingConfig, LogitsProcessorConfig, PodConfig
 from guided_contract.names import TICKET_ARG
 from guided_contract.wire import Failed, Hello, Load, Loaded
+from guided_engine.compat.core import read_while_masks_are_made
 from guided_engine.compat.runner import ENDS_ATTRIBUTE, INVALID_ATTRIBUTE, GuidedRunner
 from guided_engine.compat.runner_v2 import RunnerV2
 from guided_engine.cpus import Cpus
@@ -103,13 +106,15 @@ class Rank:
     def __init__(self, *, drafts: bool = False) -> None:
         guided = Guided()
         self.ticket = guided.load("a*b")
-        self.guide = guided.guide
+        self.guide, self.matchers = guided.guide, guided.matchers
         self.runner = Runner(drafts=drafts)
         self.masker = self.runner.structured_outputs_worker
         self.steps: list[None] = []
         self.told: list[Failed] = []
         adapter = RunnerV2(self.runner, self.guide)
-        GuidedRunner(self.runner, self.guide, adapter, lambda: self.steps.append(None), self.told.append)
+        self.guided = GuidedRunner(
+            self.runner, self.guide, adapter, lambda: self.steps.append(None), self.told.append
+        )
         self.computed: dict[str, int] = {}
 
     def step(self, scheduled: Mapping[str, int], **plan: Any) -> Any:
@@ -139,6 +144,8 @@ class Rank:
             num_scheduled_tokens=dict(scheduled),
             scheduled_spec_decode_tokens=drafts or {},
             has_structured_output_requests=False,
+            pending_structured_output_tokens=False,
+            total_num_scheduled_tokens=sum(scheduled.values()),
         )
 
     def _new(self, request_id: str, tokens: list[int]) -> Any:
@@ -216,6 +223,70 @@ class TestGuidedRunner:
         assert [(end.request_id, end.code) for end in rank.told] == [("g", "sequence_matcher_failed")]
 
 
+@pytest.mark.parametrize("drafts", [False, True])
+def test_an_engine_core_in_the_ranks_process_reads_a_step_while_the_next_ones_masks_are_made(
+    *, drafts: bool
+) -> None:
+    """By vLLM's own step: it samples what waits for tokens once it has read them."""
+    from vllm.v1.engine.core import EngineCore
+
+    rank, done = Rank(drafts=drafts), []
+    plans = iter([rank.plan({"g": 1}, new=["g"]), *({"g": 1} for _ in range(3))])
+
+    def schedule(_throttles: Any) -> Any:
+        plan = next(plans)
+        rank.computed = {"g": rank.computed.get("g", 0) + 1}
+        return rank.plan(plan) if isinstance(plan, dict) else plan
+
+    def of(call: Callable[[Any], Any]) -> Callable[..., Any]:
+        def called(given: Any, *, non_block: bool) -> Future[Any]:
+            assert non_block
+            done.append(call.__name__)
+            future: Future[Any] = Future()
+            future.set_result(call(given))
+            return future
+
+        return called
+
+    def update_from_output(_scheduled: Any, _output: Any) -> dict[int, Any]:
+        told = rank.matchers.matching._tracking.by_request["g"].accepted
+        done.append(f"{len(told)} told" + (", asked" if rank.matchers.answers else ""))
+        return {}
+
+    core: Any = SimpleNamespace(
+        batch_queue=deque(maxlen=2),
+        batch_queue_size=2,
+        scheduler=SimpleNamespace(
+            has_requests=lambda: True,
+            schedule=schedule,
+            get_grammar_bitmask=lambda _scheduled: None,
+            update_draft_token_ids_in_output=lambda _drafts, _scheduled: None,
+            update_from_output=update_from_output,
+        ),
+        model_executor=SimpleNamespace(
+            driver_worker=SimpleNamespace(worker=rank),
+            execute_model=of(rank.runner.execute_model),
+            sample_tokens=of(rank.runner.sample_tokens),
+            take_draft_token_ids=rank.runner.take_draft_token_ids,
+        ),
+        is_mm_encoder_only=False,
+        is_pooling_model=False,
+        check_for_draft_tokens=drafts,
+    )
+    for ready in ("log_error_detail", "capture_iteration_details"):
+        setattr(core, ready, lambda _scheduled: contextlib.nullcontext())
+    for nothing in ("_should_throttle_prefills", "_process_aborts_queue"):
+        setattr(core, nothing, lambda: None)
+    for attach in ("_attach_iteration_details", "_attach_weight_version"):
+        setattr(core, attach, lambda *_: None)
+    read_while_masks_are_made(core)
+    for _ in range(3):
+        EngineCore.step_with_batch_queue(core)
+    asked = "" if drafts else ", asked"  # else for the drafts, once these are known
+    first, *reads = ["execute_model", "sample_tokens"], f"1 told{asked}", f"2 told{asked}"
+    assert done == [*first, *(what for read in reads for what in ("execute_model", read, "sample_tokens"))]
+
+
 class TestWorker:
     """GuidedWorker around a platform worker that has loaded nothing."""
 
@@ -259,7 +330,7 @@ class TestWorker:
 
     def test_is_plain_upstream_outside_our_pods(self, load: Callable[[PodConfig | None], Any]) -> None:
         worker = load(None)
-        assert worker._guided is None
+        assert worker.guided is None
         assert "execute_model" not in vars(worker.model_runner)
 
     def test_only_shows_itself_under_scheduler_placement(
@@ -292,7 +363,7 @@ class TestWorker:
             hello = service.wait_for(Hello)
             assert hello.versions["modelRunner"] == "V1"
             assert hello.versions["vllm"]
-            assert worker.model_runner.execute_model == worker._guided.execute_model
+            assert worker.model_runner.execute_model == worker.guided.execute_model
             wait_until(lambda: service.peers("rank"))
             service.peers("rank")[0].send(Load(key="k", backend="guidance", spec="no grammar"))
             assert service.wait_for(Loaded).error.startswith("BackendError: ")

@@ -57,7 +57,8 @@ def cell(request: pytest.FixtureRequest) -> Cell:
 
 def test_the_engine_is_what_the_cell_says(engines: Engines, cell: Cell) -> None:
     answers = engines.answers(cell)
-    assert answers["facts"] == {"async": cell.is_async, "runner": cell.runner}
+    shares = cell.shares_a_process
+    assert answers["facts"] == {"async": cell.is_async, "runner": cell.runner, "shares a process": shares}
     # So the comparison covers requests that were resumed, and that began in the middle.
     assert answers["num_preemptions"] > 0
     assert (answers["prefix_cache_hits"] > 0) == (cell.is_async and not cell.has_adapter)

@@ -84,6 +84,11 @@ class Cell:
         return self.tensor_parallel * self.pipeline_parallel
 
     @property
+    def shares_a_process(self) -> bool:
+        """Tell whether the rank runs in the engine core's process."""
+        return self.is_async and self.ranks == 1
+
+    @property
     def speculates(self) -> bool:
         return self.speculation != "none"
 
@@ -185,6 +190,8 @@ def rank_job(cell: Cell, folder: Path) -> Job:
             "enable_batch_sharded_sampling": cell.is_sharded,
             "async_scheduling": cell.is_async,
             "enable_prefix_caching": cell.is_async,
+            # As a GPU has it, where masks are made while the engine core reads the last step.
+            **({"distributed_executor_backend": "uni"} if cell.shares_a_process else {}),
             # Few blocks: requests are preempted and resumed. Few tokens a step: prompts come in chunks.
             "block_size": 32,
             "num_gpu_blocks_override": 16,

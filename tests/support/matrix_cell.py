@@ -64,6 +64,8 @@ def run(job: Job, service: FakeService | None) -> dict[str, Any]:
     drafts: dict[str, Any] = {}
     if service is not None:
         llm.collective_rpc(matrix_drafts.watch)
+        shares = llm.collective_rpc(matrix_life.shares_a_process)
+        answers["facts"]["shares a process"] = any(shares)
     for backend in BACKENDS:
         requests = asked(backend, speculates=bool(job.speculation), adapter=job.adapter is not None)
         if service is None:

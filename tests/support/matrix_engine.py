@@ -32,6 +32,8 @@ def make_engine(job: Job) -> Any:
         "enable_prefix_caching": False,
         **job.arguments,
     }
+    if job.arguments.get("distributed_executor_backend") == "uni":
+        _keep_executor()
     if job.pod is not None:
         arguments["worker_cls"] = "guided_engine.worker.GuidedWorker"
     if job.speculation:
@@ -47,6 +49,20 @@ def make_engine(job: Job) -> Any:
         disable_log_stats=False,
         **arguments,
     )
+
+
+def _keep_executor() -> None:
+    """Let a rank run in the engine core's process, which upstream refuses on a CPU: OpenMP's settings."""
+    from vllm.platforms import current_platform
+
+    platform: Any = type(current_platform)
+    original = platform.check_and_update_config.__func__
+
+    def check_and_update_config(cls: Any, vllm_config: Any) -> None:
+        original(cls, vllm_config)
+        vllm_config.parallel_config.distributed_executor_backend = "uni"
+
+    platform.check_and_update_config = classmethod(check_and_update_config)
 
 
 def receive(worker: Any) -> None:

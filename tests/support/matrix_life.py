@@ -1,6 +1,7 @@
 """Lives of requests in one engine of the matrix: aborted in every state; crowded out of their drafts."""
 
 import multiprocessing
+from collections import deque
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -69,7 +70,12 @@ def doom(live: list[Request]) -> list[Doomed]:
 
 def sequences(worker: Any) -> int:
     """Return how many sequences a rank still knows; run in it. An early stage has none."""
-    return 0 if worker._guided is None else len(worker._guided._guide._ours)
+    return 0 if worker.guided is None else len(worker.guided._guide._ours)
+
+
+def shares_a_process(worker: Any) -> bool:
+    """Return whether a rank knows the steps that the engine core has not read; run in it."""
+    return worker.guided is not None and isinstance(worker.guided.unread, deque)
 
 
 def prepare() -> None:

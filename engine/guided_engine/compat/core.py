@@ -125,9 +125,29 @@ def _showing(run_busy_loop: Callable[[Any], Any], config: PodConfig) -> Callable
         engine = self.vllm_config.parallel_config.data_parallel_index
         _start(self.scheduler, config, core_slot(engine, config.workers))
         core_drafts.choose_drafts(self.scheduler, config, engine)
+        read_while_masks_are_made(self)
         return run_busy_loop(self)
 
     return showing
+
+
+def read_while_masks_are_made(core: Any) -> None:
+    """Have a step's masks asked for before the scheduler takes the last one's output, not after.
+
+    Where the rank is in the core's process, which else would do one after the other.
+    """
+    wrapper = getattr(core.model_executor, "driver_worker", None)
+    guided = getattr(getattr(wrapper, "worker", None), "guided", None)
+    if guided is None or core.batch_queue is None:
+        return
+    guided.unread = core.batch_queue
+    original = core.scheduler.update_from_output
+
+    def update_from_output(scheduler_output: Any, model_runner_output: Any) -> Any:
+        guided.ask_early()
+        return original(scheduler_output, model_runner_output)
+
+    core.scheduler.update_from_output = update_from_output
 
 
 def _start(scheduler: Any, config: PodConfig, slot: int) -> None:

@@ -4,7 +4,7 @@ GuidedWorker wraps the runner *instance* when the model is loaded, which reaches
 """
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Sized
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from guided_contract.errors import ErrorCode
@@ -43,6 +43,11 @@ class GuidedRunner:
         Called once per forward pass.
     report
         Takes each sequence that this rank gave up; must not block.
+
+    Attributes
+    ----------
+    unread
+        Steps whose output the engine core has not read, where it runs in this process; else empty.
     """
 
     def __init__(
@@ -58,6 +63,8 @@ class GuidedRunner:
         self._adapter = adapter
         self._count_step = count_step
         self._tell_end = report
+        self.unread: Sized = ()
+        self._is_deferred = False
         self._execute_model = runner.execute_model
         self._sample_tokens = runner.sample_tokens
         config = runner.vllm_config
@@ -74,6 +81,12 @@ class GuidedRunner:
             self._count_step()
             self._safely(lambda: self._begin(scheduler_output), None)
         return self._execute_model(scheduler_output, *args, **kwargs)
+
+    def ask_early(self) -> None:
+        """Have the masks of a step made that is sampled once the engine core has read the one before."""
+        if self._is_deferred:
+            self._is_deferred = False
+            self._safely(self._guide.settle if self._asks_for_drafts else self._guide.ask, None)
 
     def sample_tokens(self, grammar_output: Any) -> Any:
         """Mask what is ours, and sample. Without a sequence of ours it is the runner's own."""
@@ -105,6 +118,7 @@ class GuidedRunner:
 
     def _begin(self, scheduler_output: Any) -> None:
         self._guide.leave_step()  # what fails from here on leaves nothing of the last one
+        self._is_deferred = False
         arrivals = [
             self._arrival(new)
             for new in scheduler_output.scheduled_new_reqs
@@ -130,6 +144,8 @@ class GuidedRunner:
         if self._guide.is_sampling:
             # Else the runner does not copy its drafts to the host. On this rank's own copy of the output.
             scheduler_output.has_structured_output_requests = True
+            # Has the core in this process sample it once it has read the last one, as for its own masks.
+            self._is_deferred = scheduler_output.pending_structured_output_tokens = bool(self.unread)
 
     def _arrival(self, new: Any) -> Arrival:
         params = new.sampling_params

@@ -51,7 +51,7 @@ _MOST_FILL_THREADS: Final = 4
 class GuidedWorker(PlatformWorker):  # type: ignore[misc]  # vLLM is untyped here
     """One rank. Plain upstream where no configuration names our pod, or placement is Scheduler."""
 
-    _guided: GuidedRunner | None = None
+    guided: GuidedRunner | None = None
     _matchers: MatchersBeside | None = None
 
     def __init__(self, vllm_config: Any, local_rank: int, rank: int, *args: Any, **kwargs: Any) -> None:
@@ -84,12 +84,12 @@ class GuidedWorker(PlatformWorker):  # type: ignore[misc]  # vLLM is untyped her
                 cpu.spare_generators(self.model_runner)
             if self.use_v2_model_runner:
                 draft_model.follow_steps(self.model_runner)
-            self._guided = _join(self, config)
+            self.guided = _join(self, config)
 
     def shutdown(self) -> None:
         """End the rank: factories of logits processors give back what they hold."""
-        if self._guided is not None:
-            self._guided.close()
+        if self.guided is not None:
+            self.guided.close()
         elif self._matchers is not None:
             self._matchers.close()
         super().shutdown()

@@ -141,8 +141,8 @@ class RankGuide:
         """Accept what earlier steps sampled; waits for their copies to the host alone."""
         if sampled := self._read(math.inf):
             self._conversation.tell(Sampled(sampled))
-            if self._plan is not None and not self._plan.is_whole:
-                self._conversation.send()  # taken while the draft model still runs
+        if self._plan is not None and not self._plan.is_whole:
+            self._conversation.send()  # taken while the draft model still runs
 
     def learn_drafts(self, request_ids: Sequence[str], drafts: Sequence[Sequence[int]]) -> None:
         """Take each request's drafts (token ids) of the last step; -1 where the runner does not say them."""
