@@ -43,11 +43,16 @@ class Struct(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class RankStatus(Struct, frozen=True, kw_only=True):
-    """One rank, as the sidecar sees it."""
+    """One rank, as the sidecar sees it.
+
+    `desyncs` are digests in which it differed from the other ranks, `restarts` processes of its matchers that
+    ended, since the grammar service started.
+    """
 
     rank: Count
     state: Literal["Connected", "Missing"]
-    desyncs: Count = 0  # digests in which it differed from the other ranks, since the grammar service started
+    desyncs: Count = 0
+    restarts: Count = 0
 
 
 class GrammarStatus(Struct, frozen=True, kw_only=True):

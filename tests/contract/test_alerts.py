@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from devtools import advice_tables, golang
 
+from guided_contract.records import MatchersRestart
 from guided_sidecar.grammar.pool.workers import WorkersState
 from guided_sidecar.ranks.agreement import AgreementState
 from support.cluster import unavailable
@@ -83,6 +84,10 @@ OUTAGES: dict[str, tuple[Callable[[World], object], set[str]]] = {
     "workers crash": (
         _pods(0, workers=WorkersState(idle=1, forks=9, restarts=Counter(crashed=9))),
         {"GuidedModelGrammarWorkersCrash"},
+    ),
+    "matchers crash": (
+        _pods(0, records=[*SERVED, MatchersRestart(rank=1)]),
+        {"GuidedModelMatchersCrash"},
     ),
     "compiles wait": (
         _pods(0, workers=WorkersState(busy=1, forks=1, queued=3)),

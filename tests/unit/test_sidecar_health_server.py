@@ -15,6 +15,7 @@ from aiohttp.test_utils import TestServer
 
 from guided_contract import status, tasks
 from guided_contract.heartbeat import Beat, Heartbeats, now_ns
+from guided_contract.records import MatchersRestart
 from guided_contract.wire import Hello
 from guided_sidecar.grammar.pool.workers import WorkersState
 from guided_sidecar.grammar.prepare.known import KnownState
@@ -139,6 +140,16 @@ async def test_metrics_tell_what_health_and_records_say(pod: Pod) -> None:
         'guided_probe{state="Pending"} 1.0',
         'guided_probe{state="Passed"} 0.0',
     } <= {line.removeprefix("guidedmodel_") for line in text.splitlines()}
+
+
+async def test_the_page_tells_how_often_each_ranks_matchers_were_replaced(pod: Pod) -> None:
+    pod.snapshot = ServiceSnapshot(expected_ranks=range(2))
+    pod.metrics.take(MatchersRestart(rank=1))
+
+    def is_told(_code: int, text: str) -> bool:
+        return [one.restarts for one in status.decode(text.encode()).ranks] == [0, 1]
+
+    await pod.get_when("/status", is_told)
 
 
 async def test_the_page_tells_how_the_engine_speculates_and_with_how_many_tokens_now(pod: Pod) -> None:

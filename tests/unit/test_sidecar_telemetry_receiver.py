@@ -107,6 +107,7 @@ def test_restarts_of_matchers_are_counted_by_rank() -> None:
     for rank in (0, 1, 1):
         metrics.take(MatchersRestart(rank=rank))
     assert 'guidedmodel_matchers_restarts_total{rank="1"} 2.0' in metrics.render().decode()
+    assert metrics.matchers_restarts == {0: 1, 1: 2}
 
 
 def test_draft_tokens_are_the_latest_choice_every_change_and_none_where_nothing_is_chosen() -> None:

@@ -159,6 +159,10 @@ ROWS: Final[dict[str, tuple[Panel, ...]]] = {
                     _sum("reason", f"increase({_metric('grammar_worker_restarts_total')}[$__rate_interval])"),
                     "{{reason}}",
                 ),
+                (
+                    _sum("rank", f"increase({_metric('matchers_restarts_total')}[$__rate_interval])"),
+                    "matchers of rank {{rank}}",
+                ),
             ),
         ),
         Panel(

@@ -27,6 +27,7 @@ class Reading:
     probe_failure: Failure | None = None
     draining: bool = False
     processor_failures: Mapping[str, int] = field(default_factory=dict)  # sequences, by logits processor
+    matchers_restarts: Mapping[int, int] = field(default_factory=dict)  # by rank
     drafts: DraftsStatus = field(default_factory=DraftsStatus)
     node: int = 0  # which of its replica's pods this is
 

@@ -69,6 +69,7 @@ class HealthServer:
             probe=self.probe.status,
             probe_failure=self.probe.last_failure,
             processor_failures=self._metrics.processor_failures,
+            matchers_restarts=self._metrics.matchers_restarts,
             drafts=self._metrics.drafts,
             draining=self._config.is_draining,
             node=self._node,

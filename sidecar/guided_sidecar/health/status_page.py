@@ -44,6 +44,7 @@ def page(reading: Reading, verdict: Verdict) -> PodStatus:
                 rank=rank,
                 state="Connected" if rank in connected else "Missing",
                 desyncs=agreement.desyncs.get(rank, 0),
+                restarts=reading.matchers_restarts.get(rank, 0),
             )
             for rank in snapshot.expected_ranks
         ],

@@ -110,8 +110,8 @@ class SidecarMetrics:
 
     `registry` takes further collectors: each source of figures (exporter, health) registers one. `spans`
     measures those that end. `drafts` is what there is to know of draft tokens, `processor_failures` the
-    sequences that ended for each logits processor. `ranks` is how many ranks sample one sequence, and so
-    count it: the tensor-parallel size.
+    sequences that ended for each logits processor, `matchers_restarts` what `_COUNTERS` says, by rank.
+    `ranks` is how many ranks sample one sequence, and so count it: the tensor-parallel size.
     """
 
     def __init__(self, ranks: int = 1) -> None:
@@ -121,6 +121,7 @@ class SidecarMetrics:
         self.spans = SpanMetrics(self.registry)
         self.drafts = DraftsStatus()
         self.processor_failures = collections.Counter[str]()
+        self.matchers_restarts = collections.Counter[int]()
         self._ranks = ranks
         self._counters = {
             name: Counter(f"guidedmodel_{name}", text, labels, registry=self.registry)
@@ -159,6 +160,7 @@ class SidecarMetrics:
                 self._take_draft_tokens(record)
             case records.MatchersRestart():
                 self._count("matchers_restarts", record.rank)
+                self.matchers_restarts[record.rank] += 1
             case records.ProcessorTimes():
                 for each in record.times:
                     labels = record.rank, each.name
