@@ -16,7 +16,6 @@ from typing import Final, NoReturn
 
 from guided_contract import wire
 from guided_contract.tasks import live
-from guided_grammar import stack
 
 MAX_UNSENT: Final = 1024
 _RETRY_S: Final = 0.1  # the service restarts in under a second
@@ -136,7 +135,8 @@ class ServiceLink:
 
     def start(self) -> None:
         """Start the thread; it connects as soon as the service listens."""
-        self._thread = stack.start(_NAME, self._run)
+        self._thread = threading.Thread(target=self._run, name=_NAME, daemon=True)
+        self._thread.start()
 
     def send(self, message: wire.ClientMessage) -> None:
         """Have a message sent, in order, when the service is there; returns at once.

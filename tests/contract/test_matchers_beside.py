@@ -11,12 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from llguidance import LLMatcher
 
-from guided_contract.wire import Load, Ticket
+from guided_contract.wire import Ticket
 from guided_engine.matchers import beside
 from guided_engine.matchers.messages import Begin, Sampled, Tokens
-from guided_grammar.llguidance.backend import GuidanceBackend
 from guided_grammar.llguidance.matcher import GuidanceFiller, GuidanceMatcher
 from support import rank as ranks
 from support.engine import wait_until
@@ -113,32 +111,6 @@ def test_none_accepts_a_draft_where_all_end_so(
     rank.kill()
     masks = rank.next(r=[A], drafts={"r": scheduled}, learned={"r": [B, C]})
     assert (acceptable(masks), forbidden(masks), len(masks.bitmask)) == ({"r": 0}, {B}, 3)
-
-
-def test_a_grammar_that_kills_it_as_it_loads_is_refused(
-    begin: Callable[..., Apart], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    load = GuidanceBackend.load
-    bad = LLMatcher.grammar_from_regex("bad")
-    monkeypatch.setattr(
-        GuidanceBackend, "load", lambda self, text: dies() if text == bad else load(self, text)
-    )
-    rank = begin("r", pattern="abc")
-    assert "ended" in rank.matchers.load(Load(key="bad", backend="guidance", spec=bad)).error
-    assert rows(rank.next(r=[A])) == [[B]]
-    # What was loaded before is sent again once it is asked for.
-    assert rows(rank.step([arrival("s", Ticket(key="abc", backend="guidance"))])) == [[A]]
-
-
-def test_one_that_another_thread_has_started_gets_the_grammars_of_those_that_arrive(
-    begin: Callable[..., Apart],
-) -> None:
-    rank = begin("r", pattern="abc")
-    rank.kill()
-    rank.matchers.load(Load(key="other", backend="guidance", spec="no grammar"))  # which finds it dead
-    rank.sampled(r=[A])
-    arrived = [arrival("s", Ticket(key="abc", backend="guidance"))]
-    assert rows(rank.step(arrived, computed={"r": 3}, scheduled={"r": 1})) == [[A], [B]]
 
 
 def test_an_answer_that_nobody_fetched_is_not_taken_for_the_next(begin: Callable[..., Apart]) -> None:

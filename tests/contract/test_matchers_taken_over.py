@@ -5,7 +5,6 @@ import os
 import signal
 import socket
 import struct
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import Connection
@@ -14,29 +13,17 @@ from typing import Any
 
 import psutil
 import pytest
-from llguidance import LLMatcher
 
 from contract.test_rank_hostile_processors import PLAIN, Hostile, config
-from guided_contract.wire import Load, Ticket, Unload
 from guided_engine.matchers import beside
-from guided_engine.matchers.beside import MatchersBeside
 from guided_engine.matchers.memory import SharedMemory
 from guided_engine.ranks.step import Plan
-from guided_grammar.llguidance.backend import GuidanceBackend
 from guided_grammar.llguidance.matcher import GuidanceMatcher
 from support.engine import wait_until
 from support.rank import A, B, C, Rank, arrival, rows
 from support.rank_apart import Apart, at, dies, is_over
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
-
-
-def pid_of(rank: Any) -> int:
-    return int(rank.matchers.pid)
-
-
-def to_load(pattern: str) -> Load:
-    return Load(key=pattern, backend="guidance", spec=LLMatcher.grammar_from_regex(pattern))
 
 
 @pytest.fixture
@@ -52,66 +39,6 @@ def in_time() -> Iterator[None]:
     signal.alarm(0)
 
 
-def test_a_grammar_is_sent_again_where_its_process_died_as_it_answered(
-    begin: Callable[..., Apart], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Loaded, but the rank's thread has renewed the process before the loading one notes that."""
-    rank = begin("r", pattern="abc")
-    loaded = MatchersBeside._loaded
-
-    def late(self: MatchersBeside, load: Load) -> Any:
-        answer = loaded(self, load)
-        rank.kill()
-        assert rows(rank.next(r=[A])) == [[B]]
-        return answer
-
-    monkeypatch.setattr(MatchersBeside, "_loaded", late)
-    ticket = rank.load("cab")
-    monkeypatch.undo()
-    assert rows(rank.step([arrival("s", ticket)])) == [[C]]
-
-
-def test_a_grammar_that_is_unloaded_is_kept_for_its_sequences(begin: Callable[..., Apart]) -> None:
-    """A service that began anew loads, uses and unloads what a request of the one before has."""
-    rank = begin("r", pattern="abc")
-    rank.matchers.orphan()
-    rank.load("abc")
-    rank.matchers.unload(Unload(key="abc"))
-    assert rows(rank.next(r=[A])) == [[B]]
-    rank.kill()
-    masks = rank.next(r=[B])
-    assert rank.sampled(r=[C]) == {}
-    assert rows(masks) == [[C]]
-
-
-def test_a_grammar_in_use_outlives_two_services(begin: Callable[..., Apart]) -> None:
-    rank = begin("r", pattern="abc")
-    rank.matchers.orphan()
-    rank.load("cab")
-    rank.matchers.orphan()
-    rank.kill()
-    masks = rank.next(r=[A])
-    assert rank.sampled(r=[B]) == {}
-    assert rows(masks) == [[B]]
-
-
-def test_a_grammar_is_sent_again_where_the_process_dropped_it(begin: Callable[..., Apart]) -> None:
-    """Orphans of the rank are none of a process that took over: the next service that goes drops them."""
-    rank = begin("r", pattern="abc")
-    rank.load("cab")
-    rank.matchers.orphan()
-    rank.kill()
-    assert rows(rank.next(r=[A])) == [[B]]  # gives the process abc
-    rank.matchers.orphan()
-    time.sleep(0.2)  # until it has noted that
-    assert rows(rank.step([arrival("s", Ticket(key="cab", backend="guidance"))])) == [[C]]
-    rank.matchers.orphan()
-    time.sleep(0.2)
-    masks = rank.step([arrival("t", Ticket(key="abc", backend="guidance"))])
-    assert rank.sampled(t=[A]) == {}
-    assert rows(masks) == [[A]]
-
-
 @pytest.mark.usefixtures("in_time")
 def test_a_process_that_hangs_in_no_step_does_not_stop_the_rank(
     begin: Callable[..., Apart], monkeypatch: pytest.MonkeyPatch
@@ -119,7 +46,7 @@ def test_a_process_that_hangs_in_no_step_does_not_stop_the_rank(
     """Guided requests wait for their turn (preempted, or in a long prompt) while others run."""
     monkeypatch.setattr(beside, "SEND", struct.pack("ll", 0, 200_000))
     rank = begin("r")
-    os.kill(pid_of(rank), signal.SIGSTOP)
+    os.kill(rank.matchers.pid, signal.SIGSTOP)
     others = {f"chatcmpl-{number:032x}": 1 for number in range(256)}
     for step in range(100):
         rank.step(computed=dict.fromkeys(others, step), scheduled=others)
@@ -161,7 +88,7 @@ def test_what_is_remembered_is_of_requests_that_live() -> None:
 
 def test_none_outlives_the_end_of_its_rank() -> None:
     rank = Apart()
-    pid = pid_of(rank)
+    pid = rank.matchers.pid
     template = psutil.Process(pid).ppid()
     rank.guide.close()
     wait_until(lambda: all(map(is_over, (pid, template))), 5)
@@ -187,7 +114,7 @@ def test_who_was_at_work_when_one_died_is_not_guilty_of_others(
         if kills:
             kills.pop()
             rank.kill()
-            wait_until(lambda: is_over(pid_of(rank)), 5)
+            wait_until(lambda: is_over(rank.matchers.pid), 5)
 
     monkeypatch.setattr(rank.matchers, "renew", renewed)
     masks = rank.next(r=[A], s=[B])
@@ -197,29 +124,8 @@ def test_who_was_at_work_when_one_died_is_not_guilty_of_others(
 
 def test_a_signal_without_a_name_ends_a_process_like_any_other(begin: Callable[..., Apart]) -> None:
     rank = begin("r", pattern="abc")
-    os.kill(pid_of(rank), 40)
+    os.kill(rank.matchers.pid, 40)
     assert rows(rank.next(r=[A])) == [[B]]
-
-
-def test_grammars_that_take_long_to_load_again_cost_no_request(
-    begin: Callable[..., Apart], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Each was loaded within its limits; all of them at once are no hang."""
-    load = GuidanceBackend.load
-
-    def slow(self: GuidanceBackend, text: str) -> Any:
-        until_s = time.thread_time() + 0.3
-        while time.thread_time() < until_s:
-            pass
-        return load(self, text)
-
-    monkeypatch.setattr(GuidanceBackend, "load", slow)
-    rank = begin()
-    patterns = [f"{'a' * number}b" for number in range(1, 9)]
-    rank.step([arrival(one, rank.load(one)) for one in patterns])
-    rank.kill()
-    rank.next(**{one: [A] for one in patterns})
-    assert rank.sampled(**{one: [A] for one in patterns}) == {}
 
 
 def test_many_tokens_to_accept_again_cost_no_request(begin: Callable[..., Apart]) -> None:
@@ -232,53 +138,6 @@ def test_many_tokens_to_accept_again_cost_no_request(begin: Callable[..., Apart]
     rank.kill()
     rank.next(**{name: [A] for name in names})
     assert rank.sampled(**{name: [A] for name in names}) == {}
-
-
-def test_keys_of_a_service_that_went_are_forgotten(begin: Callable[..., Apart]) -> None:
-    rank = begin()
-    for number in range(20):
-        rank.load("a" * number)
-        rank.matchers.orphan()
-    assert len(rank.matchers._held) <= len(rank.matchers._texts) + 1
-
-
-def test_a_long_grammar_is_not_sent_for_ever_to_a_process_that_hangs(
-    begin: Callable[..., Apart], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """While the rank is idle nobody else finds out that it hangs: no grammar is loaded any more."""
-    monkeypatch.setattr(beside, "_LOAD_S", 0.5)
-    monkeypatch.setattr(beside, "SEND", struct.pack("ll", 1, 0))
-    rank = begin()
-    os.kill(pid_of(rank), signal.SIGSTOP)
-    thread = threading.Thread(target=rank.matchers.load, args=(to_load("ab" * 200_000),), daemon=True)
-    thread.start()
-    thread.join(10)
-    assert not thread.is_alive()
-
-
-def test_a_load_does_not_wait_for_the_answer_of_another_process(
-    begin: Callable[..., Apart], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Another connection is there by the time that it has waited."""
-    poll = Connection.poll
-
-    def late(self: Connection, timeout: float | None = 0.0) -> bool:
-        found = poll(self, timeout)
-        wait_until(lambda: rank.matchers._generation > 1, 5)  # no core for it
-        time.sleep(0.05)
-        return found
-
-    rank = begin("r", pattern="abc")
-    monkeypatch.setattr(Connection, "poll", late)
-    os.kill(pid_of(rank), signal.SIGSTOP)
-    thread = threading.Thread(target=rank.matchers.load, args=(to_load("cab"),), daemon=True)
-    thread.start()
-    wait_until(rank.matchers._loading.locked, 5)
-    time.sleep(0.1)
-    rank.kill()
-    rank.next(r=[A])
-    thread.join(10)
-    assert not thread.is_alive()
 
 
 def test_a_sequence_that_its_processors_ended_as_it_came_is_ended_everywhere() -> None:

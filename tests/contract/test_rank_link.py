@@ -1,9 +1,6 @@
 """A rank's link to the sidecar's service, over a real socket."""
 
 import contextlib
-import json
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,25 +12,8 @@ from guided_contract import wire
 from guided_contract.wire import Failed, Hello, Load, Loaded
 from guided_engine import service_link
 from guided_engine.service_link import ServiceLink
-from support import grammars
 from support.engine import wait_until
 from support.fake_service import FakeService
-
-# A process with a link that loads JSON schemas by llguidance.
-LOADS = """
-import sys, time
-from pathlib import Path
-from llguidance import LLMatcher, LLTokenizer
-from guided_contract.wire import Hello, Loaded
-from guided_engine.service_link import ServiceLink
-tokenizer = LLTokenizer("byte")
-def answer(load):
-    matcher = LLMatcher(tokenizer, LLMatcher.grammar_from_json_schema(load.spec))
-    return Loaded(key=load.key, error=matcher.get_error())
-hello = Hello(role="rank", pid=1, boot="b", rank=0)
-ServiceLink(Path(sys.argv[1]), lambda: hello, answer, lambda: None).start()
-time.sleep(60)
-"""
 
 
 class TestLink:
@@ -71,20 +51,6 @@ class TestLink:
             wait_until(lambda: "lost" in done)
             service.start()
         assert list(dict.fromkeys(done)) == ["worked on", "lost"]
-
-    def test_has_a_stack_for_what_a_worker_has_proven(self, path: Path) -> None:
-        """Without a limit of the process's stack, as some sites have it, glibc gives a thread 2 MiB."""
-        schema = grammars.references_in_a_row(2_500)
-        with FakeService(path) as service:
-            shell = 'ulimit -s unlimited; exec "$0" -c "$1" "$2"'
-            child = subprocess.Popen(["bash", "-c", shell, sys.executable, LOADS, path])
-            try:
-                service.wait_for(Hello)
-                service.peers("rank")[0].send(Load(key="k", backend="guidance", spec=json.dumps(schema)))
-                assert service.wait_for(Loaded).key == "k"
-            finally:
-                child.kill()
-                child.wait(10)
 
     def test_no_message_is_lost_when_the_service_goes_while_the_rank_loads(self, path: Path) -> None:
         loading, gone = threading.Event(), threading.Event()

@@ -110,8 +110,8 @@ class SidecarMetrics:
 
     `registry` takes further collectors: each source of figures (exporter, health) registers one. `spans`
     measures those that end. `drafts` is what there is to know of draft tokens, `processor_failures` the
-    sequences that ended for each logits processor, `matchers_restarts` what `_COUNTERS` says, by rank.
-    `ranks` is how many ranks sample one sequence, and so count it: the tensor-parallel size.
+    sequences that ended for each logits processor, `matchers_restarts` by rank how often its matchers were
+    replaced. `ranks` is how many ranks sample one sequence, and so count it: the tensor-parallel size.
     """
 
     def __init__(self, ranks: int = 1) -> None:
