@@ -57,7 +57,7 @@ class MatchersHere:
             if isinstance(taken, messages.Ask):
                 assert answer is not None
                 self.answers.append(messages.encode(answer))
-                self.matching.answered(answer, taken.slot)
+                self.matching.answered(taken.slot)
 
     def answer(self) -> messages.Answer:
         return messages.decode_answer(self.answers.pop(0))

@@ -90,7 +90,7 @@ class MatchersBeside:
         """Return the next answer to an Ask; raises MatchersLostError."""
         if self._taken is None or self._taken_up != self._generation or self._broken is not None:
             is_hung = isinstance(self._broken, BlockingIOError)
-            raise MatchersLostError(int(self.memory.at_work[0]), is_hung=is_hung)
+            raise MatchersLostError(self.memory.at_work[0], is_hung=is_hung)
         at_work, since_s, since_cpu_s = b"", 0.0, 0.0
         while True:
             try:
@@ -104,9 +104,9 @@ class MatchersBeside:
                     since_cpu_s = cpu_s
                 if cpu_s - since_cpu_s < CPU_S and now_s - since_s < WALL_S:
                     continue
-                raise MatchersLostError(int(self.memory.at_work[0]), is_hung=True) from None
+                raise MatchersLostError(self.memory.at_work[0], is_hung=True) from None
             except (EOFError, OSError) as error:
-                raise MatchersLostError(int(self.memory.at_work[0])) from error
+                raise MatchersLostError(self.memory.at_work[0]) from error
 
     def renew(self) -> None:
         """Take up with the process that is there now, or start another where it is lost."""

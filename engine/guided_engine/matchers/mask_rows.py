@@ -73,27 +73,23 @@ def part_of(sequence: GuidedSequence, row: int, scheduled: int) -> Part | None:
     return Part(sequence, row, rows, most, free=rows, opening=free)
 
 
-def fill_masks(parts: Sequence[Part], filler: MaskFiller, bitmask: Bitmask) -> list[int]:
+def fill_masks(parts: Sequence[Part], filler: MaskFiller, bitmask: Bitmask) -> int:
     """Fill the masks of a step; a sequence that fails, or has no next token, is marked to end.
 
-    Those rows of `bitmask` that are of no part are not set. Returns how many leading drafts of each part are
-    constrained, and may be accepted.
+    Those rows of `bitmask` that are of no part are not set. Returns nanoseconds of a row.
     """
     batch = [part.guided for part in parts if part.guided is not None]
     duration_ns = filler.fill(batch, bitmask)
     dead = {id(guided) for guided in settle_dead_ends(batch, bitmask)}
-    acceptable = [part.acceptable for part in parts]
-    for part, allowed in zip(parts, acceptable, strict=True):
+    for part in parts:
         sequence, guided = part.sequence, part.guided
         if part.free:
             for free in bitmask[part.row : part.row + part.free]:
                 free[:] = FULL_MASK
                 for token in part.opening.held_back:
                     forbid(free, token)
-        sequence.tally.forbidden += max(0, len(sequence.drafts) - allowed)
         if guided is None:
             continue
-        sequence.tally.count_fill(duration_ns * guided.rows)
         if guided.error is not None:
             _log.warning("guidedmodel: the matcher of %s failed: %s", sequence.request_id, guided.error)
             if guided.drafts:
@@ -103,7 +99,16 @@ def fill_masks(parts: Sequence[Part], filler: MaskFiller, bitmask: Bitmask) -> l
             sequence.fail(ErrorCode.SEQUENCE_SLOW)
         elif id(guided) in dead:
             sequence.fail(ErrorCode.SEQUENCE_DEAD_END)
-    return list(map(min, acceptable, [part.most for part in parts]))
+    return duration_ns
+
+
+def count(parts: Iterable[Part], row_ns: int) -> None:
+    """Count what the masks of a step forbid and took, `row_ns` a row, for the sequences' records."""
+    for part in parts:
+        tally = part.sequence.tally
+        tally.forbidden += max(0, len(part.sequence.drafts) - part.acceptable)
+        if part.guided is not None:
+            tally.count_fill(row_ns * part.guided.rows)
 
 
 def invalid_drafts(

@@ -11,7 +11,7 @@ from guided_contract.records import AnyRecord
 from guided_engine.matchers.agreement import Agreement
 from guided_engine.matchers.bitmasks import MaskFiller
 from guided_engine.matchers.loaded_grammars import LoadedGrammars
-from guided_engine.matchers.mask_rows import Part, fill_masks, invalid_drafts, part_of
+from guided_engine.matchers.mask_rows import Part, count, fill_masks, invalid_drafts, part_of
 from guided_engine.matchers.memory import LOADS, NOBODY, SharedMemory
 from guided_engine.matchers.messages import Answer, Arrive, Ask, Begin, Message, Restore, Sampled, Tokens
 from guided_engine.matchers.reasoning import Reasoner, Reasoning
@@ -67,6 +67,8 @@ class Matching:
         self._tracking: Tracking[GuidedSequence] = Tracking()
         self._drafts: Mapping[str, Sequence[int]] = {}
         self._waited_ns = 0
+        self._parts: list[Part] = []  # of the latest answer
+        self._row_ns = 0
 
     def take(self, message: Message) -> Answer | None:
         """Take a message; an Ask is answered."""
@@ -82,11 +84,12 @@ class Matching:
                 self._restore(message)
         return None
 
-    def answered(self, answer: Answer, slot: int) -> None:
-        """Compare what was answered with the other ranks, while the rank goes on."""
+    def answered(self, slot: int) -> None:
+        """Count what was answered, and compare it with the other ranks, while the rank goes on."""
+        count(self._parts, self._row_ns)
         if self._agreement is None:
             return
-        rows = dict(zip(answer.request_ids, self._firsts, strict=True))
+        rows = {part.sequence.request_id: part.row for part in self._parts}
         bitmask = self._slots[slot]
         sampling = (
             (sequence, None if (row := rows.get(sequence.request_id)) is None else bitmask[row])
@@ -134,9 +137,11 @@ class Matching:
             if part is not None:
                 parts.append(part)
                 row += self._traits.mask_rows or part.rows
-        acceptable = fill_masks(parts, self._filler, self._slots[ask.slot][:row]) if parts else []
+        self._parts, self._row_ns = parts, 0
+        if parts:
+            self._row_ns = fill_masks(parts, self._filler, self._slots[ask.slot][:row])
         self._work(NOBODY)
-        self._firsts = [part.row for part in parts]
+        acceptable = [min(part.acceptable, part.most) for part in parts]
         ends = [
             sequence.report(sequence.failure)
             for sequence in self._tracking.by_request.values()
@@ -212,7 +217,7 @@ class Matching:
             self._loaded_grammars.load(load)
         for arrive, tokens in zip(restore.arrivals, restore.outputs, strict=True):
             sequence = self._tracking.by_request[arrive.request_id] = self._made(arrive)
-            sequence.accept(tokens)
+            sequence.accept_many(tokens)
             sequence.progress.interval = 1 << 62  # no digest any more: its number is not known
         self._work(NOBODY)
         if restore.is_watched:

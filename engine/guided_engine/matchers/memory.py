@@ -4,7 +4,6 @@ import mmap
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from guided_grammar.masks import Bitmask, words
 
@@ -35,8 +34,9 @@ class SharedMemory:
         shape = SLOTS, rows, words(vocab_size)
         size = 4 * shape[0] * shape[1] * shape[2]
         self._map = mmap.mmap(-1, _PAGE + size)
-        self.at_work: npt.NDArray[np.int64] = np.frombuffer(self._map, np.int64, 2)
-        self.loads: npt.NDArray[np.int64] = np.frombuffer(self._map, np.int64, 1, offset=64)
+        first = memoryview(self._map)
+        self.at_work = first[:16].cast("q")
+        self.loads = first[64:72].cast("q")
         masks = np.frombuffer(self._map, np.int32, size // 4, offset=_PAGE)
         self.slots: list[Bitmask] = list(masks.reshape(shape))
         self.masks: Bitmask = masks

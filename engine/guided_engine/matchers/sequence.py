@@ -4,7 +4,6 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Final
 
 from guided_contract.errors import ErrorCode
 from guided_contract.records import Decode, EndReason
@@ -16,7 +15,6 @@ from guided_engine.matchers.tally import Tally
 from guided_engine.matchers.tracking import Tracked
 from guided_grammar.matching import Matcher, SpentError
 
-_AT_ONCE: Final = 4096  # tokens: so many show that nothing hangs
 _log = logging.getLogger("guided_engine")
 
 
@@ -138,15 +136,10 @@ class GuidedSequence(Tracked):
             self.fail(ErrorCode.SEQUENCE_MATCHER_FAILED)
 
     def _advance(self, known: int, tokens: Sequence[int]) -> None:
-        if self.matcher is None:
+        matcher = self.matcher
+        if matcher is None:
             return
-        for first in range(0, len(tokens), _AT_ONCE):
-            self.work(self.number)
-            self._advance_matcher(self.matcher, known + first, tokens[first : first + _AT_ONCE])
-            if self.failure is not None:
-                return
-
-    def _advance_matcher(self, matcher: Matcher, known: int, tokens: Sequence[int]) -> None:
+        self.work(self.number)
         try:
             if self.reasoning is not None:
                 tokens = tokens[self.reasoning.accept(known, tokens) :]

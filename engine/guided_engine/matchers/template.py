@@ -143,7 +143,7 @@ def _serve_steps(matching: Matching, steps: Connection) -> None:
             answer = matching.take(message)
             if answer is not None and isinstance(message, Ask):
                 steps.send_bytes(messages.encode(answer))
-                matching.answered(answer, message.slot)
+                matching.answered(message.slot)
 
 
 def _serve_loads(loaded_grammars: LoadedGrammars, memory: SharedMemory, loads: Connection) -> None:

@@ -3,9 +3,11 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, Protocol, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
 from guided_contract.errors import ErrorCode
+
+_PART: Final = 4096  # tokens
 
 
 @dataclass(slots=True, kw_only=True)
@@ -38,18 +40,23 @@ class Tracked(ABC):
         if tokens and not self.is_given_up:
             self._advance(known, tokens)
 
+    def accept_many(self, tokens: Sequence[int]) -> None:
+        """Advance by all that was generated so far: in parts, which show that nothing hangs."""
+        for first in range(0, len(tokens), _PART):
+            self.accept(tokens[first : first + _PART])
+
     def resync(self, output_tokens: Sequence[int]) -> None:
         """Come to the state of exactly these output tokens, after preemption may have dropped some."""
         known = len(self.accepted)
         wanted = list(output_tokens)
         if self.accepted == wanted[:known]:
-            self.accept(wanted[known:])
+            self.accept_many(wanted[known:])
             return
         kept = next((i for i, (a, b) in enumerate(zip(self.accepted, wanted, strict=False)) if a != b), None)
         if self.failure is None:
             self._restart(min(known, len(wanted)) if kept is None else kept)
         self.accepted = []
-        self.accept(wanted)
+        self.accept_many(wanted)
 
     def take_drafts(self, scheduled: Sequence[int]) -> None:
         """Settle which drafts this step verifies: the scheduler's where it knows them, else the runner's."""

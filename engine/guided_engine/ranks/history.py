@@ -21,7 +21,7 @@ class History:
 
     def __init__(self) -> None:
         self.requests: dict[str, Arrive] = {}
-        self._numbers = 0
+        self._numbers = self._since_step = 0  # the latter of the latest that came
         self._needed: dict[str, int] = {}  # of those that have not sampled: tokens to compute before they do
         # By key of a grammar that kills processes: since when, and what its requests end with.
         self._refused: dict[str, tuple[float, str]] = {}
@@ -70,6 +70,7 @@ class History:
         self._begin_anew(known, known.reasoned)
 
     def _begin_anew(self, arrive: Arrive, reasoned: int | None) -> None:
+        self._since_step = arrive.since_step
         known = arrive.known_tokens
         outputs = [] if known is None else known[arrive.prompt_length :]
         self._outputs[arrive.request_id] = list(outputs)
@@ -90,9 +91,10 @@ class History:
 
     def note(self, sampled: Tokens) -> None:
         """Take what a step has sampled."""
+        is_late = sampled.step < self._since_step
         for request_id, tokens in zip(sampled.request_ids, sampled.tokens, strict=False):
             outputs = self._outputs.get(request_id)
-            if outputs is not None and sampled.step >= self.requests[request_id].since_step:
+            if outputs is not None and not (is_late and sampled.step < self.requests[request_id].since_step):
                 outputs += tokens
 
     def has_reasoned(self, ended: Mapping[str, int]) -> None:
