@@ -70,6 +70,7 @@ class _Stream:
 
 @pytest.fixture
 def device(monkeypatch: pytest.MonkeyPatch) -> LateDevice:
+    import vllm.v1.core.sched.output  # noqa: F401 - loads transformers, which reads torch.cuda's classes
     from vllm.v1.worker.gpu import structured_outputs
 
     late = LateDevice()
