@@ -21,7 +21,7 @@ from guided_engine.ranks.step import Plan
 from guided_grammar.llguidance.matcher import GuidanceMatcher
 from support.engine import wait_until
 from support.rank import A, B, C, Rank, arrival, rows
-from support.rank_apart import Apart, at, dies, is_over
+from support.rank_apart import LETTERS, Apart, at, dies, is_over
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
@@ -84,6 +84,23 @@ def test_what_is_remembered_is_of_requests_that_live() -> None:
         rank.sampled(**{str(number): [A]})
     kept = sum(map(len, rank.guide._history._outputs.values()))
     assert kept < 100
+
+
+@pytest.mark.usefixtures("in_time")
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_rank_ends_whose_template_answers_no_more(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(beside, "FORK_S", 1.0)
+    child = os.fork()
+    if not child:
+        try:
+            rank = Apart()
+            rank.step([arrival("r", rank.load(LETTERS))])
+            os.kill(psutil.Process(rank.matchers.pid).ppid(), number)
+            rank.kill()
+            rank.next(r=[A])
+        finally:
+            os._exit(7)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1
 
 
 def test_none_outlives_the_end_of_its_rank() -> None:

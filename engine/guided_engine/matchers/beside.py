@@ -28,6 +28,7 @@ _LOOK: Final = struct.pack("ll", 0, 50_000)
 SEND: Final = struct.pack("ll", 10, 0)
 _LENGTH: Final = struct.Struct("!i")  # before each message, as multiprocessing.Connection has it
 _LOAD_S: Final = 120.0
+FORK_S: Final = 30.0
 _log = logging.getLogger("guided_engine")
 
 
@@ -74,6 +75,7 @@ class MatchersBeside:
         ready = msgspec.msgpack.decode(self._control.recv(1 << 20), type=Ready)
         if ready.error:
             raise RuntimeError(ready.error)
+        self._control.settimeout(FORK_S)
         self._fork()
         self._take_up()
         return ready.fingerprints
@@ -212,7 +214,7 @@ class MatchersBeside:
             for one in (*own, *its):
                 one.close()
             if not self._is_closed:
-                _log.critical("guidedmodel: what starts processes of matchers has ended: so does this rank")
+                _log.critical("guidedmodel: nothing starts processes of matchers any more: this rank ends")
                 os._exit(1)
             raise
         for one in its:
