@@ -191,8 +191,10 @@ ENTRIES: Final = (
     LedgerEntry(
         name="core-presence",
         why="/health stays green while the engine core or a rank hangs; heartbeats and a step count tell; "
-        "numTokens Auto: vLLM's schedule of draft tokens does not follow what steps take",
-        goes_when="vLLM reports steps and liveness of its engine core, and chooses draft tokens by load",
+        "numTokens Auto: vLLM's schedule of draft tokens does not follow what steps take; a rank in the "
+        "core's process would wait for masks before the core reads the last step",
+        goes_when="vLLM reports steps and liveness of its engine core, chooses draft tokens by load, and "
+        "defers sampling for masks that workers make",
         apply=show_presence,
         ranks_only=False,
     ),
