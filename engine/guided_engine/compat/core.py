@@ -141,6 +141,7 @@ def read_while_masks_are_made(core: Any) -> None:
     if guided is None or core.batch_queue is None:
         return
     guided.unread = core.batch_queue
+    core.check_for_draft_tokens = False  # it would wait for drafts that the matchers check
     original = core.scheduler.update_from_output
 
     def update_from_output(scheduler_output: Any, model_runner_output: Any) -> Any:
