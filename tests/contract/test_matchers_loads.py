@@ -130,10 +130,8 @@ def test_a_grammar_is_sent_again_where_the_process_dropped_it(begin: Callable[..
     rank.kill()
     assert rows(rank.next(r=[A])) == [[B]]  # gives the process abc
     rank.matchers.orphan()
-    time.sleep(0.2)  # until it has noted that
     assert rows(rank.step([arrival("s", Ticket(key="cab", backend="guidance"))])) == [[C]]
     rank.matchers.orphan()
-    time.sleep(0.2)
     masks = rank.step([arrival("t", Ticket(key="abc", backend="guidance"))])
     assert rank.sampled(t=[A]) == {}
     assert rows(masks) == [[A]]
@@ -186,12 +184,12 @@ def test_a_load_does_not_wait_for_the_answer_of_another_process(
     begin: Callable[..., Apart], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another connection is there by the time that it has waited."""
-    poll = Connection.poll
+    poll, asked = Connection.poll, threading.Event()
 
     def late(self: Connection, timeout: float | None = 0.0) -> bool:
+        asked.set()
         found = poll(self, timeout)
-        wait_until(lambda: rank.matchers._generation > 1, 5)  # no core for it
-        time.sleep(0.05)
+        wait_until(lambda: rank.matchers._taken_up > 1, 5)  # no core for it
         return found
 
     rank = begin("r", pattern="abc")
@@ -199,8 +197,7 @@ def test_a_load_does_not_wait_for_the_answer_of_another_process(
     os.kill(rank.matchers.pid, signal.SIGSTOP)
     thread = threading.Thread(target=rank.matchers.load, args=(to_load("cab"),), daemon=True)
     thread.start()
-    wait_until(rank.matchers._loading.locked, 5)
-    time.sleep(0.1)
+    assert asked.wait(5)
     rank.kill()
     rank.next(r=[A])
     thread.join(10)
