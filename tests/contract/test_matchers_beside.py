@@ -57,6 +57,16 @@ def test_who_kills_three_in_a_row_ends_alone(
     assert (rank.sampled(t=[A]), rank.renewed) == ({"t": code}, 3)
 
 
+def test_others_of_a_grammar_that_kills_three_cost_one_each(
+    begin: Callable[..., Apart], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(GuidanceMatcher, "_consume", at(B, dies))
+    names = [f"r{number}" for number in range(8)]
+    rank = begin("s", *names)
+    masks = rank.next(s=[A], **{name: [B] for name in names})
+    assert (masks.request_ids, rank.renewed) == (["s"], len(names) + 2)
+
+
 def test_one_that_reads_no_more_does_not_stop_its_rank(
     begin: Callable[..., Apart], monkeypatch: pytest.MonkeyPatch
 ) -> None:

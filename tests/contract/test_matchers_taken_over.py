@@ -17,11 +17,13 @@ import pytest
 from contract.test_rank_hostile_processors import PLAIN, Hostile, config
 from guided_engine.matchers import beside
 from guided_engine.matchers.memory import SharedMemory
+from guided_engine.processors.registry import ProcessorError
+from guided_engine.processors.sequence import SequenceProcessors
 from guided_engine.ranks.step import Plan
 from guided_grammar.llguidance.matcher import GuidanceMatcher
 from support.engine import wait_until
 from support.rank import A, B, C, Rank, arrival, rows
-from support.rank_apart import LETTERS, Apart, at, dies, is_over
+from support.rank_apart import LETTERS, Apart, at, dies, endless, is_over
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
@@ -173,11 +175,18 @@ def test_a_sequence_that_its_processors_ended_as_it_came_is_ended_everywhere() -
 
 
 class ByWholeText:
-    """As vLLM's base class, Cohere's, Kimi's and MiniMax's parsers: what the last mark of a text says."""
+    """As vLLM's base class, Cohere's, Kimi's and MiniMax's parsers: what the last mark of a text says.
+
+    `read` is told of each text.
+    """
 
     model_tokenizer = SimpleNamespace(encode=lambda *_a, **_k: [A])
 
+    def __init__(self, read: Callable[[Sequence[int]], object] = lambda _tokens: None) -> None:
+        self._read = read
+
     def is_reasoning_end(self, tokens: Sequence[int]) -> bool:
+        self._read(tokens)
         last = next((token for token in reversed(tokens) if token in b"<>"), None)
         return last == ord(">")
 
@@ -196,6 +205,46 @@ def test_reasoning_that_has_ended_does_not_begin_again_in_the_next_process() -> 
     rank.kill()
     assert rows(rank.next("r")) == [[B]]
     rank.guide.close()
+
+
+@pytest.mark.parametrize("act", [dies, endless])
+def test_a_parser_that_fails_at_a_prompt_ends_its_sequence_alone(
+    monkeypatch: pytest.MonkeyPatch, act: Callable[[], Any]
+) -> None:
+    from guided_engine.compat.runner_reasoning import EngineReasoner
+
+    monkeypatch.setattr(beside, "CPU_S", 0.2)
+    rank = Apart(reasoner=lambda _: EngineReasoner(ByWholeText(lambda tokens: C in tokens and act())))
+    ticket = rank.load(LETTERS)
+    rank.step([arrival(name, ticket, prompt_tokens=[1, *b"<", ord(name)]) for name in "ac"])
+    assert set(rank.sampled(a=[A], c=[A])) == {"c"}
+    rank.guide.close()
+
+
+def test_a_parser_that_reads_many_prompts_slowly_is_no_hang() -> None:
+    from guided_engine.compat.runner_reasoning import EngineReasoner
+
+    def read(_tokens: Sequence[int]) -> None:
+        until_s = time.thread_time() + 0.02
+        while time.thread_time() < until_s:
+            pass
+
+    rank = Apart(reasoner=lambda _: EngineReasoner(ByWholeText(read)))
+    ticket = rank.load(LETTERS)
+    names = [f"r{number}" for number in range(32)]
+    rank.step([arrival(name, ticket, prompt_tokens=[1, *b"<"]) for name in names])
+    assert rank.sampled(**{name: [A] for name in names}) == {}
+    rank.guide.close()
+
+
+def test_what_came_after_a_grammars_end_is_accepted_again(begin: Callable[..., Apart]) -> None:
+    """Where a request's own settings forbid the end of sequence, which alone is allowed then."""
+    rank = begin("r", pattern="ab")
+    for token in (A, B, C):
+        rank.next(r=[token])
+    rank.kill()
+    rank.next(r=[C])
+    assert rank.sampled(r=[C]) == {}
 
 
 def test_long_answers_after_reasoning_are_read_again_in_time() -> None:
@@ -237,3 +286,19 @@ def test_a_new_request_does_not_inherit_the_end_of_one_of_its_name() -> None:
     assert rank.sampled(r=[7]) == {"r": "sequence_processor_failed"}
     masks = rank.step([arrival("r", rank.load("abc"), arguments=plain)], finished=["r"])
     assert rows(masks) == [[A]]
+
+
+def test_nor_the_end_that_ones_last_token_brings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Read as it is forgotten, and the new one arrives."""
+
+    def fails(_self: Any, tokens: Sequence[int]) -> None:
+        if B in tokens:
+            raise ProcessorError(["plain"], RuntimeError("at its last token"))
+
+    monkeypatch.setattr(SequenceProcessors, "accept", fails)
+    rank = Rank([PLAIN])
+    rank.step([arrival("r", None, is_guided=False)])
+    rank.next(r=[A])
+    rank.sampled(r=[B])
+    rank.step([arrival("r", rank.load("abc"))], finished=["r"])
+    assert rank.sampled(r=[A]) == {}

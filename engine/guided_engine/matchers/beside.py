@@ -13,6 +13,7 @@ from typing import Final
 
 import msgspec
 
+from guided_contract.errors import ErrorCode
 from guided_contract.wire import Load, Loaded, Unload
 from guided_engine.matchers import messages, template
 from guided_engine.matchers.memory import LOADS, NOBODY, SharedMemory
@@ -23,9 +24,10 @@ from guided_engine.matchers.texts import Texts
 # A process hangs that takes so much CPU time, or so much time in all, for a sequence's tokens or all masks.
 CPU_S: Final = 1.0
 WALL_S: Final = 30.0
-# As struct timeval: between two looks at its clock; and for how long it may not read what is sent.
+# As struct timeval: between two looks at its clock; and for how long it may not read what is sent, twice if a
+# part of that was.
 _LOOK: Final = struct.pack("ll", 0, 50_000)
-SEND: Final = struct.pack("ll", 10, 0)
+SEND: Final = struct.pack("ll", 5, 0)
 _LENGTH: Final = struct.Struct("!i")  # before each message, as multiprocessing.Connection has it
 _LOAD_S: Final = 120.0
 FORK_S: Final = 30.0
@@ -33,11 +35,15 @@ _log = logging.getLogger("guided_engine")
 
 
 class MatchersLostError(Exception):
-    """The process has died, or was given up; `number` is the sequence that it was at work for, else 0."""
+    """The process has died, or was given up; `number` is the sequence that it was at work for, else 0.
+
+    `code` is what that would end with.
+    """
 
     def __init__(self, number: int = 0, *, is_hung: bool = False) -> None:
         super().__init__("the process of this rank's matchers has ended")
-        self.number, self.is_hung = number, is_hung
+        self.number = number
+        self.code = ErrorCode.SEQUENCE_SLOW if is_hung else ErrorCode.SEQUENCE_MATCHER_FAILED
 
 
 class MatchersBeside:

@@ -65,6 +65,7 @@ class GuidedSequence(Tracked):
         """Return where the grammar begins among tokens that would come next, and what holds before it."""
         if self.reasoning is None:
             return AT_ONCE
+        self.work(self.number)
         try:
             return self.reasoning.opening(tokens)
         except Exception:  # noqa: BLE001 - a parser may be the user's code; only this sequence pays

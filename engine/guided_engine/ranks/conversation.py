@@ -4,12 +4,12 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
+from guided_contract.errors import ErrorCode
 from guided_engine.matchers.beside import MatchersBeside, MatchersLostError
 from guided_engine.matchers.messages import Answer, Ask, Message
 
 _log = logging.getLogger("guided_engine")
-_GUILTY: Final = 3  # processes that died in a row as they were at work for one sequence
-_MOST: Final = 5  # that may die in a step before one is found guilty
+_MOST: Final = 5  # processes that may die in a step before a sequence is found guilty
 
 
 class Conversation:
@@ -20,14 +20,15 @@ class Conversation:
     begin_again
         Returns what another process is told first: all that is alive, and the step.
     accuse
-        Ends the sequence of this number, that kills the processes or (True) hangs them.
+        Told that so many processes in a row died or hung at work for the sequence of this number, and what it
+        would end with; returns whether it does.
     """
 
     def __init__(
         self,
         matchers: MatchersBeside,
         begin_again: Callable[[], Iterable[Message]],
-        accuse: Callable[[int, bool], None],
+        accuse: Callable[[int, int, ErrorCode], bool],
     ) -> None:
         self._matchers = matchers
         self._begin_again = begin_again
@@ -55,11 +56,7 @@ class Conversation:
         self.send()
 
     def answer(self) -> Answer | None:
-        """Return the answer to the latest Ask, whoever gives it; None: too many processes died.
-
-        A sequence for which three in a row died or hung is what kills them, and ends: nobody else kills so
-        often.
-        """
+        """Return the answer to the latest Ask, whoever gives it; None: too many processes died."""
         number, deaths, left = 0, 0, _MOST
         while left:
             left -= 1
@@ -68,8 +65,7 @@ class Conversation:
             except MatchersLostError as lost:
                 deaths = deaths + 1 if lost.number == number else 1
                 number = lost.number
-                if number > 0 and deaths == _GUILTY:
-                    self._accuse(number, lost.is_hung)
+                if number > 0 and self._accuse(number, deaths, lost.code):
                     left = _MOST
                 if not left:
                     break

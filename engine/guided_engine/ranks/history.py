@@ -13,6 +13,7 @@ from guided_engine.matchers.messages import Arrive, Restore, Tokens
 from guided_engine.ranks.step import Arrival, Plan
 
 _REFUSED_S: Final = 30.0
+_GUILTY: Final = 3
 _NEVER: Final = -math.inf, ""
 
 
@@ -110,15 +111,22 @@ class History:
         self._needed.pop(request_id, None)
         self._loads.pop(request_id, None)
 
-    def accuse(self, number: int, code: ErrorCode) -> list[str]:
-        """Refuse the grammar of the request of this number for a while; return that request."""
-        accused = [name for name, one in self.requests.items() if one.number == number]
+    def accused(self, number: int, deaths: int, code: ErrorCode) -> str | None:
+        """Return the request of this number if it is what so many processes in a row died of, else None.
+
+        Three are, as nobody else kills so often; one is where its grammar did. That is refused for a while.
+        """
+        name = next((name for name, one in self.requests.items() if one.number == number), None)
+        if name is None:
+            return None
         now_s = time.monotonic()
         self._refused = {key: since for key, since in self._refused.items() if now_s - since[0] < _REFUSED_S}
-        for name in accused:
-            if (ticket := self.requests[name].ticket) is not None:
-                self._refused[ticket.key] = now_s, code.value
-        return accused
+        ticket = self.requests[name].ticket
+        if deaths < _GUILTY and (ticket is None or ticket.key not in self._refused):
+            return None
+        if ticket is not None:
+            self._refused[ticket.key] = now_s, code.value
+        return name
 
     def restore(self, ended: Mapping[str, ErrorCode], text: Callable[[str], Load | None]) -> Restore:
         """Return all of it; `ended` are requests that have; `text` returns a key's grammar as it is now."""

@@ -64,7 +64,7 @@ class RankGuide:
         self._history = History()
         self._ours = self._history.requests
         self._ended: dict[str, ErrorCode] = {}  # of ours, reported or about to be
-        self._ends: list[Failed] = []  # to be reported
+        self._ends: dict[str, Failed] = {}  # to be reported
         self._given_up: dict[str, str] = {}  # that the matchers are to be told of
         self._pending: deque[_Pending] = deque()
         self._plan: Plan | None = None
@@ -192,8 +192,8 @@ class RankGuide:
     def ends(self) -> list[Failed]:
         """Return the sequences that are to end and have not been reported yet."""
         self._end_processed()
-        ends, self._ends = self._ends, []
-        return ends
+        ends, self._ends = self._ends, {}
+        return list(ends.values())
 
     def fail_all(self, code: ErrorCode = ErrorCode.SEQUENCE_MATCHER_FAILED) -> None:
         """End every sequence here, after a fault that cannot be told apart."""
@@ -230,6 +230,7 @@ class RankGuide:
         self._processed.forget(request_id)
         self._history.forget(request_id)
         self._ended.pop(request_id, None)
+        self._ends.pop(request_id, None)
         self._given_up.pop(request_id, None)
 
     # --- what ends a sequence ---
@@ -242,7 +243,7 @@ class RankGuide:
         self._ended[request_id] = code
         self._processed.stop(request_id, code)
         key = "" if arrive.ticket is None else arrive.ticket.key
-        self._ends.append(Failed(request_id=request_id, code=code.value, key=key))
+        self._ends[request_id] = Failed(request_id=request_id, code=code.value, key=key)
         return True
 
     def _give_up(self, request_id: str, code: ErrorCode) -> None:
@@ -292,8 +293,8 @@ class RankGuide:
         told: Any = plan  # whose parts are only written
         return Begin(self._step, self.waits.total_ns, told.computed, told.scheduled, told.drafts)
 
-    def _accuse(self, number: int, is_hung: bool) -> None:  # noqa: FBT001 - as MatchersLostError has it
-        code = ErrorCode.SEQUENCE_SLOW if is_hung else ErrorCode.SEQUENCE_MATCHER_FAILED
-        for request_id in self._history.accuse(number, code):
-            _log.error("guidedmodel: request %s ends: the processes of matchers die of it", request_id)
-            self._end(request_id, code)
+    def _accuse(self, number: int, deaths: int, code: ErrorCode) -> bool:
+        if (request_id := self._history.accused(number, deaths, code)) is None:
+            return False
+        _log.error("guidedmodel: request %s ends: the processes of matchers die of it", request_id)
+        return self._end(request_id, code)
