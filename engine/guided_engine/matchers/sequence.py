@@ -145,12 +145,21 @@ class GuidedSequence(Tracked):
             if self.reasoning is not None:
                 tokens = tokens[self.reasoning.accept(known, tokens) :]
             self.stopwatch.start()
-            if not matcher.accept(tokens):
+            if not matcher.accept(tokens) and not (len(tokens) > 1 and self._accepts_one_by_one(matcher)):
                 self.fail(ErrorCode.SEQUENCE_TOKEN_REJECTED)
             if self.stopwatch.is_over(len(tokens)):
                 self.fail(ErrorCode.SEQUENCE_SLOW)
         except Exception as error:  # noqa: BLE001 - native code; only this sequence pays
             self.fail(failure_of(error))
+
+    def _accepts_one_by_one(self, matcher: Matcher) -> bool:
+        """Return whether all that it has accepted is allowed one by one.
+
+        What comes behind a text's end is free, but no library takes it together with the end.
+        """
+        matcher.reset()
+        first = 0 if self.reasoning is None else self.reasoning.end or 0
+        return all(matcher.accept([token]) for token in self.accepted[first:])
 
 
 def failure_of(error: Exception) -> ErrorCode:

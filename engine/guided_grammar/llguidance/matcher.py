@@ -53,19 +53,24 @@ class GuidanceMatcher(Matcher):
     def check(self) -> None:
         """Raise MatcherError if the native matcher is in its error state, where its masks mean nothing."""
         if self.native.is_error():
-            said = str(self.native.get_error().partition("\n")[0])
-            if said.startswith(_SPENT):
-                self._prototype.spend(self._origin)
-                raise SpentError("llguidance's lexer is spent", said)
+            said = self._check_lexer()
             raise MatcherError("the llguidance matcher is in an error state", said)
 
+    def _check_lexer(self) -> str:
+        said = str(self.native.get_error().partition("\n")[0])
+        if said.startswith(_SPENT):
+            self._prototype.spend(self._origin)
+            raise SpentError("llguidance's lexer is spent", said)
+        return said
+
     def _consume(self, tokens: Sequence[int]) -> bool:
-        native = self.native
-        # One that has stopped takes none: what follows is free.
-        if not native.is_stopped() and native.try_consume_tokens(list(tokens)) == len(tokens):
+        if self.native.is_stopped():  # so has one in its error state
+            self.check()
             return True
-        self.check()  # in its error state it has stopped, too
-        return bool(native.is_stopped())
+        if self.native.consume_tokens(list(tokens)):
+            return True
+        self._check_lexer()
+        return False
 
     def _count_valid(self, drafts: Sequence[int]) -> int:
         return 0 if self.native.is_stopped() else int(self.native.validate_tokens(list(drafts)))
@@ -76,7 +81,7 @@ class GuidanceMatcher(Matcher):
         self.check()
 
     def _rewind(self) -> None:
-        self.native.reset()
+        self.native = self._origin.deep_copy()  # its reset() does not leave an error state
 
 
 class GuidanceFiller:
