@@ -8,7 +8,6 @@ import struct
 import time
 from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import Connection
-from types import SimpleNamespace
 from typing import Any
 
 import psutil
@@ -23,7 +22,7 @@ from guided_engine.ranks.step import Plan
 from guided_grammar.llguidance.matcher import GuidanceMatcher
 from support.engine import wait_until
 from support.rank import A, B, C, Rank, arrival, rows
-from support.rank_apart import LETTERS, Apart, at, dies, endless, is_over
+from support.rank_apart import LETTERS, Apart, at, dies, is_over
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
@@ -151,9 +150,8 @@ def test_many_tokens_to_accept_again_cost_no_request(begin: Callable[..., Apart]
     """64 sequences that have generated 16,000 tokens each."""
     names = [str(number) for number in range(64)]
     rank = begin(*names)
-    for _ in range(1):
-        rank.sampled(**{name: [A, B, C, A] * 4000 for name in names})
-        rank.step(computed={name: rank.known[name] - 1 for name in names}, scheduled=dict.fromkeys(names, 1))
+    rank.sampled(**{name: [A, B, C, A] * 4000 for name in names})
+    rank.step(computed={name: rank.known[name] - 1 for name in names}, scheduled=dict.fromkeys(names, 1))
     rank.kill()
     rank.next(**{name: [A] for name in names})
     assert rank.sampled(**{name: [A] for name in names}) == {}
@@ -174,67 +172,13 @@ def test_a_sequence_that_its_processors_ended_as_it_came_is_ended_everywhere() -
     assert seen[0] == seen[1]
 
 
-class ByWholeText:
-    """As vLLM's base class, Cohere's, Kimi's and MiniMax's parsers: what the last mark of a text says.
-
-    `read` is told of each text.
-    """
-
-    model_tokenizer = SimpleNamespace(encode=lambda *_a, **_k: [A])
-
-    def __init__(self, read: Callable[[Sequence[int]], object] = lambda _tokens: None) -> None:
-        self._read = read
-
-    def is_reasoning_end(self, tokens: Sequence[int]) -> bool:
-        self._read(tokens)
-        last = next((token for token in reversed(tokens) if token in b"<>"), None)
-        return last == ord(">")
-
-    def is_reasoning_end_streaming(self, tokens: Sequence[int], _delta: Sequence[int]) -> bool:
-        return self.is_reasoning_end(tokens)
-
-
-def test_reasoning_that_has_ended_does_not_begin_again_in_the_next_process() -> None:
-    """A mark in its answer is text: the grammar holds on, as it did where tokens came one by one."""
-    from guided_engine.compat.runner_reasoning import EngineReasoner
-
-    rank = Apart(reasoner=lambda _: EngineReasoner(ByWholeText()))
-    rank.step([arrival("r", rank.load("a<b"), prompt_tokens=[1, ord("<")])])
-    for token, following in ((ord(">"), A), (A, ord("<")), (ord("<"), B)):
-        assert rows(rank.next(r=[token])) == [[following]]
-    rank.kill()
-    assert rows(rank.next("r")) == [[B]]
-    rank.guide.close()
-
-
-@pytest.mark.parametrize("act", [dies, endless])
-def test_a_parser_that_fails_at_a_prompt_ends_its_sequence_alone(
-    monkeypatch: pytest.MonkeyPatch, act: Callable[[], Any]
-) -> None:
-    from guided_engine.compat.runner_reasoning import EngineReasoner
-
-    monkeypatch.setattr(beside, "CPU_S", 0.2)
-    rank = Apart(reasoner=lambda _: EngineReasoner(ByWholeText(lambda tokens: C in tokens and act())))
-    ticket = rank.load(LETTERS)
-    rank.step([arrival(name, ticket, prompt_tokens=[1, *b"<", ord(name)]) for name in "ac"])
-    assert set(rank.sampled(a=[A], c=[A])) == {"c"}
-    rank.guide.close()
-
-
-def test_a_parser_that_reads_many_prompts_slowly_is_no_hang() -> None:
-    from guided_engine.compat.runner_reasoning import EngineReasoner
-
-    def read(_tokens: Sequence[int]) -> None:
-        until_s = time.thread_time() + 0.02
-        while time.thread_time() < until_s:
-            pass
-
-    rank = Apart(reasoner=lambda _: EngineReasoner(ByWholeText(read)))
-    ticket = rank.load(LETTERS)
-    names = [f"r{number}" for number in range(32)]
-    rank.step([arrival(name, ticket, prompt_tokens=[1, *b"<"]) for name in names])
-    assert rank.sampled(**{name: [A] for name in names}) == {}
-    rank.guide.close()
+def test_a_long_text_that_is_followed_again_is_not_slow(begin: Callable[..., Apart]) -> None:
+    """As above, where drafts bring what ends it and what comes behind together."""
+    rank = begin("r", pattern="a*b")
+    rank.sampled(r=[A] * 30_000)
+    rank.step(computed={"r": rank.known["r"] - 1}, scheduled={"r": 1})
+    rank.next(r=[B, C])
+    assert rank.sampled(r=[C]) == {}
 
 
 def test_what_came_after_a_grammars_end_is_accepted_again(begin: Callable[..., Apart]) -> None:
@@ -245,23 +189,6 @@ def test_what_came_after_a_grammars_end_is_accepted_again(begin: Callable[..., A
     rank.kill()
     rank.next(r=[C])
     assert rank.sampled(r=[C]) == {}
-
-
-def test_long_answers_after_reasoning_are_read_again_in_time() -> None:
-    """16 sequences of 5,000 tokens, each of which is read again with all that come before it."""
-    from guided_engine.compat.runner_reasoning import EngineReasoner
-
-    rank = Apart(reasoner=lambda _: EngineReasoner(ByWholeText()))
-    names = [f"r{number}" for number in range(16)]
-    ticket = rank.load("[abc]*")
-    rank.step([arrival(name, ticket, prompt_tokens=[1, ord("<")]) for name in names])
-    rank.next(**{name: [ord(">")] for name in names})
-    for _ in range(50):
-        rank.next(**{name: [A, B, C, A] * 25 for name in names})
-    rank.kill()
-    rank.next("r0", "r1")
-    assert rank.sampled(r0=[A], r1=[A]) == {}
-    rank.guide.close()
 
 
 def test_want_of_file_descriptors_costs_no_more_than_a_retry(

@@ -159,7 +159,9 @@ class GuidedSequence(Tracked):
         """
         matcher.reset()
         first = 0 if self.reasoning is None else self.reasoning.end or 0
-        return all(matcher.accept([token]) for token in self.accepted[first:])
+        is_allowed = all(matcher.accept([token]) for token in self.accepted[first:])
+        self.stopwatch.start()  # how long all of it took says nothing of the latest
+        return is_allowed
 
 
 def failure_of(error: Exception) -> ErrorCode:
