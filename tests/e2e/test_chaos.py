@@ -4,6 +4,7 @@
 
 FAULTS=1000    kills of grammar workers, and of a rank's matchers
 KILLS=50       kills of the grammar service
+TENSOR=1       ranks; of two matchers' processes one dies, or both
 SEED=0         which worker, and what is drawn
 """
 
@@ -37,7 +38,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def soaked() -> Iterator[Session]:
-    pod = start_pod(session.manifest(tensor=1))
+    pod = start_pod(session.manifest(tensor=int(os.environ.get("TENSOR") or 1)))
     yield Session(pod)
     pod.stop()
 
@@ -46,9 +47,9 @@ def kill_worker(soaked: Session, chance: random.Random) -> None:
     os.kill(chance.choice(sorted(soaked.pod.sidecar.workers())), signal.SIGKILL)
 
 
-def kill_matchers(soaked: Session, _chance: random.Random) -> None:
+def kill_matchers(soaked: Session, chance: random.Random) -> None:
     named = [pid for pid in soaked.pod.processes() if Path(f"/proc/{pid}/comm").read_text().strip() == NAME]
-    for pid in named:
+    for pid in chance.sample(named, chance.randint(1, len(named)) if named else 0):
         os.kill(pid, signal.SIGKILL)
 
 
