@@ -62,7 +62,8 @@ class Timeline:
             shared.touch()
         with shared.open("r+b") as file:
             file.truncate(ranks * _SLOTS * _FIELDS * 8)
-        self._marks = np.memmap(shared, np.float64, "r+", shape=(ranks, _SLOTS, _FIELDS))
+        # No np.memmap: its slices cost as much as what is measured.
+        self._marks = np.asarray(np.memmap(shared, np.float64, "r+", shape=(ranks, _SLOTS, _FIELDS)))
         self._launched = 0  # steps whose forward pass this rank has enqueued
         self._resolved: list[Step] = []
         self._free = 0.0
@@ -95,29 +96,33 @@ class Timeline:
 
     def is_known(self, step: int) -> bool:
         """Return whether all ranks have enqueued a step and those before."""
-        return step < len(self._resolved) or bool((self._marks[:, step % _SLOTS, _STEP] == step + 1).all())
+        return step < len(self._resolved) or all(mark[_STEP] == step + 1 for mark in self._at(step))
 
     def _resolve(self, step: int) -> None:
-        marks = self._marks[:, step % _SLOTS]  # [ranks, fields]
         deadline = time.perf_counter() + _PEER_TIMEOUT_S
-        while (marks[:, _STEP] != step + 1).any():
+        while any(mark[_STEP] != step + 1 for mark in self._at(step)):
             if time.perf_counter() > deadline:
                 raise TimeoutError(f"a rank of the virtual GPU did not enqueue step {step}")
             time.sleep(_POLL_S)
-        costs = self._costs
-        launched = float(marks[:, _LAUNCHED].max())
-        copied = float((marks[:, _SAMPLING] + marks[:, _COPY_S]).max())
+        costs, marks = self._costs, self._at(step)
+        launched = max(mark[_LAUNCHED] for mark in marks)
+        copied = max(mark[_SAMPLING] + mark[_COPY_S] for mark in marks)
         start = max(self._free, launched)
-        forward_s = float(marks[:, _FORWARD_S].max())
+        forward_s = max(mark[_FORWARD_S] for mark in marks)
         forward_end = start + forward_s
         sampling = max(forward_end, copied)
-        after_s = float(marks[:, _ROWS].max()) * costs.mask_row_s + costs.sample_s
-        draft_s = float(marks[:, _DRAFT_S].max())
+        after_s = max(mark[_ROWS] for mark in marks) * costs.mask_row_s + costs.sample_s
+        draft_s = max(mark[_DRAFT_S] for mark in marks)
         sampled = sampling + after_s
         end = sampled + draft_s
         made = Step(sampled, end, forward_s + after_s + draft_s, sampling - forward_end)
         self._resolved.append(made)
         self._free = end
+
+    def _at(self, step: int) -> list[list[float]]:
+        """Return each rank's fields of a step."""
+        fields: list[list[float]] = self._marks[:, step % _SLOTS].tolist()
+        return fields
 
 
 class Event:
