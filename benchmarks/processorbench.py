@@ -41,7 +41,7 @@ from guided_engine.matchers.template import Made
 from guided_engine.processors.interface import Context
 from guided_engine.processors.registry import Registry, Running
 from guided_engine.ranks.rank_guide import RankGuide
-from guided_engine.ranks.step import Arrival, Plan
+from guided_engine.ranks.step import Arrival, Plan, SampledTokens
 from guided_grammar.registry import Backends, Tokenizer
 
 _REPETITIONS: Final = 30
@@ -207,9 +207,9 @@ class _Sampled:
     def is_here(self) -> bool:
         return False  # to be read where a part of the step is timed
 
-    def read(self) -> tuple[list[str], list[list[int]]]:
+    def read(self) -> SampledTokens:
         names, tokens = zip(*self._sampled, strict=True)
-        return list(names), list(tokens)
+        return SampledTokens.of(list(names), list(tokens))
 
 
 def _matchers(text: Text, traits: RankTraits, rows: int) -> MatchersBeside:

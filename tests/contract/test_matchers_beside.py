@@ -74,8 +74,8 @@ def test_one_that_reads_no_more_does_not_stop_its_rank(
     monkeypatch.setattr(GuidanceMatcher, "_consume", at(B, endless))
     monkeypatch.setattr(beside, "CPU_S", 0.2)
     rank = begin("r", "s")
-    rank.matchers.send(Sampled([Tokens(1, ["s"], [[B]])]))
-    rank.matchers.send(Begin(1, 0, [], {str(number): 1 for number in range(100_000)}, {}))
+    rank.matchers.send(Sampled([Tokens(1, ["s"], B.to_bytes(8, "little"), (1).to_bytes(8, "little"))]))
+    rank.matchers.send(Begin(1, 0, goes_on=True, sampling=[*map(str, range(100_000))]))
     assert rows(rank.next(r=[A], s=[A])) == [[A, B, C, EOS]] * 2
 
 

@@ -16,7 +16,7 @@ from guided_engine.matchers.memory import SharedMemory
 from guided_engine.processors.interface import Context
 from guided_engine.processors.registry import Registry
 from guided_engine.ranks.rank_guide import RankGuide
-from guided_engine.ranks.step import Arrival, Plan
+from guided_engine.ranks.step import Arrival, Plan, SampledTokens
 from guided_grammar.registry import Backends
 
 TOKENIZER = LLTokenizer("byte")
@@ -83,8 +83,8 @@ class Sampled:
     def is_here(self) -> bool:
         return True
 
-    def read(self) -> tuple[list[str], list[list[int]]]:
-        return list(self._tokens), [list(some) for some in self._tokens.values()]
+    def read(self) -> SampledTokens:
+        return SampledTokens.of(list(self._tokens), list(self._tokens.values()))
 
 
 class Rank:

@@ -4,7 +4,7 @@ GuidedWorker wraps the runner *instance* when the model is loaded, which reaches
 """
 
 import logging
-from collections.abc import Callable, Mapping, Sequence, Sized
+from collections.abc import Callable, Mapping, Sized
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from guided_contract.errors import ErrorCode
@@ -12,7 +12,7 @@ from guided_contract.names import GRAMMAR_ARG
 from guided_contract.wire import Failed
 from guided_engine.compat import minor
 from guided_engine.ledger import LedgerEntry
-from guided_engine.ranks.step import Arrival, Masks, Plan, ReadFaults, RowFault
+from guided_engine.ranks.step import Arrival, Masks, Plan, ReadFaults, RowFault, SampledTokens
 from guided_engine.ranks.tickets import ticket_of
 
 if TYPE_CHECKING:
@@ -232,7 +232,7 @@ class Copied:
     An output's get_output() is the executor's to call, and once only.
     """
 
-    def __init__(self, event: Any, tokens: Callable[[], tuple[Sequence[str], list[list[int]]]]) -> None:
+    def __init__(self, event: Any, tokens: Callable[[], SampledTokens]) -> None:
         self._event = event
         self._tokens = tokens
 
@@ -241,8 +241,8 @@ class Copied:
         query = getattr(self._event, "query", None)
         return query is None or bool(query())
 
-    def read(self) -> tuple[Sequence[str], list[list[int]]]:
-        """Wait for the event; return requests, and the tokens of each."""
+    def read(self) -> SampledTokens:
+        """Wait for the event; return what was sampled."""
         self._event.synchronize()
         return self._tokens()
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 from vllm.v1.core.sched.output import GrammarOutput
 from vllm.v1.outputs import AsyncModelRunnerOutput
@@ -19,7 +20,7 @@ from guided_engine.processors import dense
 from guided_engine.processors.edits import apply
 from guided_engine.ranks.rank_guide import RankGuide
 from guided_engine.ranks.row_edits import FAULTS, StepEdits
-from guided_engine.ranks.step import Masks, ReadFaults, ReadSampled, RowFault
+from guided_engine.ranks.step import Masks, ReadFaults, ReadSampled, RowFault, SampledTokens
 
 
 class RunnerV1:
@@ -111,20 +112,18 @@ class _Sampled:
 
     def __init__(self, output: Any) -> None:
         # The engine core takes away what a sequence that ends has in this very list.
-        self._sampled = list(output.req_ids), list(output.sampled_token_ids)
+        self._sampled = SampledTokens.of(list(output.req_ids), output.sampled_token_ids)
 
     def is_here(self) -> bool:
         return True
 
-    def read(self) -> tuple[Sequence[str], list[list[int]]]:
+    def read(self) -> SampledTokens:
         return self._sampled
 
 
-def _tokens(output: Any) -> tuple[Sequence[str], list[list[int]]]:
-    discarded = set(output._invalid_req_indices)  # noqa: SLF001 - prefill chunks sample nothing
-    # Rejected drafts are -1 or lie outside the vocabulary.
-    tokens = [
-        [] if index in discarded else [token for token in row if 0 <= token < output.vocab_size]
-        for index, row in enumerate(output.sampled_token_ids_cpu.tolist())
-    ]
-    return output._model_runner_output.req_ids, tokens  # noqa: SLF001 - see RunnerV1.carrier
+def _tokens(output: Any) -> SampledTokens:
+    tokens = output.sampled_token_ids_cpu.numpy().astype(np.int64)
+    # Rejected drafts, behind the others, are -1 or lie outside the vocabulary.
+    counts = ((tokens >= 0) & (tokens < output.vocab_size)).sum(axis=1)
+    counts[list(output._invalid_req_indices)] = 0  # noqa: SLF001 - prefill chunks sample nothing
+    return SampledTokens(output._model_runner_output.req_ids, tokens, counts)  # noqa: SLF001 - see carrier

@@ -1,16 +1,17 @@
 """Model Runner V2: masks by its own bitmask kernel, edits by its interface for logits processors."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 
 from guided_engine.compat.masks_v2 import MasksV2
 from guided_engine.compat.runner import Copied, grammar_output, tell_faults
 from guided_engine.ranks.rank_guide import RankGuide
 from guided_engine.ranks.row_edits import StepEdits
-from guided_engine.ranks.step import Masks, ReadFaults, ReadSampled
+from guided_engine.ranks.step import Masks, ReadFaults, ReadSampled, SampledTokens
 
 if TYPE_CHECKING:
     from guided_engine.compat.edits_v2 import EditsV2
@@ -70,8 +71,8 @@ class RunnerV2:
             self._guide.handed_over(masked.synchronize)
 
 
-def _tokens(output: Any) -> tuple[Sequence[str], list[list[int]]]:
-    counts = output.num_sampled_tokens_np.tolist()
-    rows = output.sampled_token_ids.tolist()
-    tokens = [row[:count] for row, count in zip(rows, counts, strict=True)]
-    return output.model_runner_output.req_ids, tokens
+def _tokens(output: Any) -> SampledTokens:
+    tokens, counts = (
+        np.asarray(one, np.int64) for one in (output.sampled_token_ids, output.num_sampled_tokens_np)
+    )
+    return SampledTokens(output.model_runner_output.req_ids, tokens, counts)

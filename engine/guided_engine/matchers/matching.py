@@ -65,7 +65,10 @@ class Matching:
         every = traits.compare_every
         self._agreement = None if every is None else Agreement(traits.rank, every, send)
         self._tracking: Tracking[GuidedSequence] = Tracking()
+        # Of this step, and of the latest answer.
+        self._sampling: list[str] = []
         self._drafts: Mapping[str, Sequence[int]] = {}
+        self._masked: list[str] | None = None
         self._waited_ns = 0
         self._parts: list[Part] = []  # of the latest answer
         self._row_ns = 0
@@ -106,7 +109,7 @@ class Matching:
         self._accept(one for one in begin.sampled if one.step < late)
         for request_id in begin.finished:
             sequence = self._tracking.by_request.get(request_id)
-            if sequence is not None and (begin.computed or sequence.known_end is not None):
+            if sequence is not None and (begin.goes_on or sequence.known_end is not None):
                 self._forget(request_id)
         self._accept(one for one in begin.sampled if one.step >= late)
         for request_id in begin.finished:
@@ -116,12 +119,15 @@ class Matching:
         self._give_up(begin.given_up)
         for arrive in begin.arrivals:
             self._arrive(arrive)
-        self._tracking.begin(begin.step, begin)
-        self._drafts = begin.drafts
+        if begin.sampling is not None:
+            self._sampling = begin.sampling
+        if begin.drafts is not None:
+            self._drafts = begin.drafts
+        self._tracking.begin(begin.step, begin.resumed, self._sampling)
 
     def _accept(self, steps: Iterable[Tokens]) -> None:
         for step in steps:
-            for sequence, tokens in self._tracking.sampled(step.step, step.request_ids, step.tokens):
+            for sequence, tokens in self._tracking.sampled(step.step, step.request_ids, step.rows()):
                 sequence.take_sampled(tokens)
         self._work(NOBODY)
 
@@ -148,33 +154,30 @@ class Matching:
             if sequence.failure is not None and not sequence.is_reported
         ]
         invalid = invalid_drafts(sampling, self._drafts, parts)
-        names = [part.sequence.request_id for part in parts]
+        masked = [part.sequence.request_id for part in parts]
+        is_known, self._masked = masked == self._masked, masked
         reasoned = {}
         for sequence in sampling:
             if sequence.reasoning is not None and (end := sequence.reasoning.end) != sequence.told_reasoned:
                 sequence.told_reasoned = end
                 if end is not None:
                     reasoned[sequence.request_id] = end
-        return Answer(ask.number, names, row, acceptable, invalid, ends, reasoned)
+        return Answer(ask.number, None if is_known else masked, row, acceptable, invalid, ends, reasoned)
 
     def _arrive(self, arrive: Arrive) -> None:
         known = self._tracking.by_request.get(arrive.request_id)
         if known and known.prompt_length == arrive.prompt_length and arrive.known_tokens is not None:
-            known.computed = arrive.computed
             known.come_back(arrive.since_step, arrive.known_tokens)
             return
         self._tracking.by_request[arrive.request_id] = self._made(arrive)
 
     def _made(self, arrive: Arrive) -> GuidedSequence:
-        known = arrive.known_tokens
         sequence = GuidedSequence(
             request_id=arrive.request_id,
             number=arrive.number,
             rank=self._traits.rank,
             prompt_length=arrive.prompt_length,
             ticket=arrive.ticket,
-            needed=arrive.prompt_length if known is None else len(known),
-            computed=arrive.computed,
             since_step=arrive.since_step,
             work=self._work,
             takes_drafts=arrive.takes_drafts,

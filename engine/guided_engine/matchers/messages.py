@@ -7,6 +7,7 @@ known, and `Ask`, which alone is answered, with an `Answer`. `Restore` comes fir
 from typing import Final
 
 import msgspec
+import numpy as np
 
 from guided_contract.wire import Failed, Load, Loaded, Ticket, Unload
 
@@ -26,7 +27,6 @@ class Arrive(msgspec.Struct, array_like=True):
     prompt_tokens: list[int]
     prompt_length: int
     known_tokens: list[int] | None
-    computed: int
     is_guided: bool
     ticket: Ticket | None
     stop_tokens: list[int]
@@ -37,11 +37,19 @@ class Arrive(msgspec.Struct, array_like=True):
 
 
 class Tokens(msgspec.Struct, array_like=True):
-    """What a step sampled: of each request its tokens (ids), none where nothing counts."""
+    """What a step sampled: see ranks.step.SampledTokens; a count is 0 where nothing counts any more."""
 
     step: int
     request_ids: list[str]
-    tokens: list[list[int]]
+    tokens: bytes  # [requests, most] int64
+    counts: bytes  # [requests] int64
+
+    def rows(self) -> list[list[int]]:
+        """Return the tokens of each request."""
+        counts = np.frombuffer(self.counts, np.int64).tolist()
+        shape = len(counts), len(self.tokens) // max(1, len(self.counts))
+        tokens = np.frombuffer(self.tokens, np.int64).reshape(shape).tolist()
+        return [row[:count] for row, count in zip(tokens, counts, strict=True)]
 
 
 class Sampled(msgspec.Struct, array_like=True, tag=True):
@@ -53,14 +61,16 @@ class Sampled(msgspec.Struct, array_like=True, tag=True):
 class Begin(msgspec.Struct, array_like=True, tag=True):
     """One step, as scheduled; see ranks.step.Plan. `given_up` are sequences that ended on the rank, by code.
 
-    `waited_ns` is how long sampling has waited for this rank's masks since it started.
+    `sampling` are the requests that sample in it, `drafts` theirs; None: as in the step before. `goes_on`:
+    whether a request does that was there before. `waited_ns` is how long sampling has waited for this rank's
+    masks since it started.
     """
 
     step: int
     waited_ns: int
-    computed: list[tuple[str, int]]
-    scheduled: dict[str, int]
-    drafts: dict[str, list[int]]
+    goes_on: bool
+    sampling: list[str] | None = None
+    drafts: dict[str, list[int]] | None = None
     sampled: list[Tokens] = []
     finished: list[str] = []
     arrivals: list[Arrive] = []
@@ -93,12 +103,13 @@ class Restore(msgspec.Struct, array_like=True, tag=True):
 class Answer(msgspec.Struct, array_like=True):
     """A step's masks: see ranks.step.Masks; and which sequences are to end, told once.
 
-    `invalid`: by guided request, how many of its scheduled drafts its grammar forbids, or nobody proposed.
+    `request_ids` None: as in the answer before. `invalid`: by guided request, how many of its scheduled
+    drafts its grammar forbids, or nobody proposed.
     `reasoned`: by those that have stopped reasoning since the last answer, see Arrive.
     """
 
     number: int
-    request_ids: list[str]
+    request_ids: list[str] | None
     rows: int
     acceptable: list[int]
     invalid: dict[str, int]

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Final, Generic, TypeVar
 
 from guided_contract.errors import ErrorCode
 
@@ -14,15 +14,12 @@ _PART: Final = 4096  # tokens
 class Tracked(ABC):
     """One sequence.
 
-    `needed` tokens must be computed before one is sampled: the prompt, after preemption all known tokens.
     Outputs of steps before `since_step` are not its any more: it was preempted meanwhile. `drafts` are the
     latest that the runner proposed. `failure` is why it is to end.
     """
 
     request_id: str
     prompt_length: int
-    needed: int
-    computed: int
     since_step: int
     accepted: list[int] = field(default_factory=list)
     drafts: Sequence[int] = ()
@@ -69,7 +66,7 @@ class Tracked(ABC):
 
     def come_back(self, step: int, tokens: Sequence[int]) -> None:
         """Take over all its tokens, prompt included, after preemption."""
-        self.since_step, self.needed, self.drafts = step, len(tokens), ()
+        self.since_step, self.drafts = step, ()
         self.resync(tokens[self.prompt_length :])
 
     @abstractmethod
@@ -79,17 +76,6 @@ class Tracked(ABC):
     @abstractmethod
     def _restart(self, kept: int) -> None:
         """Go back to the start; the first `kept` tokens will come again as they were."""
-
-
-class _Plan(Protocol):
-    """A step as scheduled; see ranks.step.Plan."""
-
-    @property
-    def resumed(self) -> Mapping[str, Sequence[int]]: ...
-    @property
-    def computed(self) -> Sequence[tuple[str, int]]: ...
-    @property
-    def scheduled(self) -> Mapping[str, int]: ...
 
 
 _T = TypeVar("_T", bound=Tracked)
@@ -102,20 +88,16 @@ class Tracking(Generic[_T]):
         self.by_request: dict[str, _T] = {}
         self.sampling: list[_T] = []
 
-    def begin(self, step: int, plan: _Plan) -> None:
-        """Take over what the scheduler decided, once the step's arrivals are in `by_request`."""
+    def begin(self, step: int, resumed: Mapping[str, Sequence[int]], sampling: Iterable[str]) -> None:
+        """Take over what the scheduler decided, once the step's arrivals are in `by_request`.
+
+        `resumed` are all tokens, prompt included, of those that come back; `sampling` are the requests that
+        sample.
+        """
         known = self.by_request
-        for request_id in filter(known.__contains__, plan.resumed):
-            known[request_id].come_back(step, plan.resumed[request_id])
-        for request_id, computed in plan.computed:
-            if (sequence := known.get(request_id)) is not None:
-                sequence.computed = computed
-        self.sampling = [
-            sequence
-            for request_id, count in plan.scheduled.items()
-            if (sequence := known.get(request_id)) is not None
-            and sequence.computed + count >= sequence.needed
-        ]
+        for request_id in filter(known.__contains__, resumed):
+            known[request_id].come_back(step, resumed[request_id])
+        self.sampling = [known[request_id] for request_id in sampling if request_id in known]
 
     def learn_drafts(self, request_ids: Iterable[str], drafts: Iterable[Sequence[int]]) -> None:
         """Take each request's drafts (token ids) of the last step; -1 where the runner does not say them."""

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final
+from typing import Any, Final
 
 from guided_contract.errors import ErrorCode
 from guided_engine.matchers.beside import MatchersBeside, MatchersLostError
@@ -35,6 +35,7 @@ class Conversation:
         self._accuse = accuse
         self._unsent: list[Message] = []
         self._ask: Ask | None = None  # the latest
+        self._masked: list[str] = []  # of the latest answer
 
     def tell(self, message: Message) -> None:
         """Have a message sent with the next ones."""
@@ -46,12 +47,11 @@ class Conversation:
             self._matchers.send(*self._unsent)
             self._unsent = []
 
-    def ask(
-        self, slot: int, learned: tuple[Sequence[str], Sequence[Sequence[int]]], given_up: dict[str, str]
-    ) -> None:
+    def ask(self, slot: int, learned: tuple[Sequence[str], Any], given_up: dict[str, str]) -> None:
         """Ask for the step's masks; see messages.Ask."""
         number = 1 if self._ask is None else self._ask.number + 1
-        self._ask = Ask(number, slot, list(learned[0]), list(map(list, learned[1])), given_up)
+        request_ids, drafts = learned
+        self._ask = Ask(number, slot, list(request_ids), list(drafts), given_up)
         self.tell(self._ask)
         self.send()
 
@@ -82,7 +82,11 @@ class Conversation:
         """Return the answer to the latest Ask, with the ends of those before that nobody fetched."""
         assert self._ask is not None
         ends = []
-        while (answer := self._matchers.answer()).number != self._ask.number:
+        while True:
+            answer = self._matchers.answer()
             ends += answer.ends
-        answer.ends = ends + answer.ends
-        return answer
+            if answer.request_ids is not None:
+                self._masked = answer.request_ids
+            if answer.number == self._ask.number:
+                answer.request_ids, answer.ends = self._masked, ends
+                return answer

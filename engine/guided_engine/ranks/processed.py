@@ -1,7 +1,7 @@
 """The logits processors of a rank's sequences: their authors' code, which runs in the rank itself."""
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
@@ -97,7 +97,6 @@ class Processed:
         """Take a request that is new, or comes back; return its sequence, None if it has no processors."""
         known = self._tracking.by_request.get(arrival.request_id)
         if known and known.prompt_length == arrival.prompt_length and arrival.known_tokens is not None:
-            known.computed = arrival.computed
             known.come_back(step, arrival.known_tokens)
             return known
         sequence = self._made(arrival, step)
@@ -107,16 +106,16 @@ class Processed:
         self._tracking.by_request[arrival.request_id] = sequence
         return sequence
 
-    def begin(self, step: int, plan: Plan) -> None:
-        """Take over what the scheduler decided, after the step's arrivals."""
+    def begin(self, step: int, plan: Plan, sampling: Iterable[str]) -> None:
+        """Take over what the scheduler decided, after the step's arrivals; these requests sample."""
         for sequence in self._tracking.sampling:
             sequence.drafts = ()  # they were verified
-        self._tracking.begin(step, plan)
+        self._tracking.begin(step, plan.resumed, sampling)
 
     def accept(self, sampled: Tokens, faults: Mapping[str, RowFault]) -> None:
         """Accept what a step sampled, less what came from rows that processors spoiled."""
         self._times.begin()  # anew: waiting for a device may take CPU time
-        for sequence, tokens in self._tracking.sampled(sampled.step, sampled.request_ids, sampled.tokens):
+        for sequence, tokens in self._tracking.sampled(sampled.step, sampled.request_ids, sampled.rows()):
             fault = faults.get(sequence.request_id)
             if fault is not None and fault.row < len(tokens):
                 sequence.fail(fault.code)
@@ -183,13 +182,10 @@ class Processed:
             sampling_params=arrival.sampling_params,
         )
         make = partial(self._registry.create, arguments, info)
-        known = arrival.known_tokens
         return ProcessedSequence(
             request_id=arrival.request_id,
             rank=self._rank,
             prompt_length=arrival.prompt_length,
-            needed=arrival.prompt_length if known is None else len(known),
-            computed=arrival.computed,
             since_step=step,
             processors=SequenceProcessors(make, self._vocab_size, self._times.add),
         )

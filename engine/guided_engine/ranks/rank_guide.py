@@ -71,6 +71,7 @@ class RankGuide:
         self._learned: tuple[Sequence[str], Sequence[Sequence[int]]] = ((), ())
         self._is_asked = False
         self._step = 0
+        self._told: tuple[list[str], dict[str, Any]] = ([], {})  # of a step: who samples, and their drafts
         self.is_sampling = False
         self.invalid_drafts: dict[str, int] = {}
 
@@ -109,18 +110,25 @@ class RankGuide:
         arrivals = [made for one in plan.arrivals if (made := self._arrived(one)) is not None]
         for request_id in filter(self._ours.__contains__, plan.resumed):
             self._history.resume(request_id, self._step, plan.resumed[request_id])
-        self.is_sampling = self._history.is_sampling(plan)
+        sampling = self._history.sampling(plan)
+        self.is_sampling = bool(sampling)
         if self._processed:
-            self._processed.begin(self._step, plan)
+            self._processed.begin(self._step, plan, sampling)
             for request_id, code in self._processed.failed().items():
                 self._end(request_id, code)  # as it came
                 self._ours[request_id].failure = code.value
         self._plan = plan
-        begin = self._begin_of(plan)
+        drafts: dict[str, Any] = {name: plan.drafts[name] for name in sampling if name in plan.drafts}
+        begin = Begin(self._step, self.waits.total_ns, bool(plan.computed))
+        if sampling != self._told[0]:
+            begin.sampling = sampling
+        if drafts != self._told[1]:
+            begin.drafts = drafts
         begin.sampled, begin.finished, begin.arrivals = sampled, finished, arrivals
         begin.resumed = {name: list(tokens) for name, tokens in plan.resumed.items()}
         begin.given_up = self._taken_given_up()
         self._conversation.tell(begin)
+        self._told = sampling, drafts
         if self.is_sampling and plan.is_whole and not self._pending:
             self._ask()  # masks are made while the forward pass runs
         elif not self.is_sampling or arrivals or finished:
@@ -266,15 +274,17 @@ class RankGuide:
         found = []
         while self._pending and (self._pending[0].step < before or self._pending[0].sampled.is_here()):
             step, sampled, read_faults = self._pending.popleft()
-            request_ids, tokens = sampled.read()  # it waits; until then nothing is known of faults
+            request_ids, tokens, counts = sampled.read()  # it waits; until then nothing is known of faults
             faults = read_faults()
-            made = Tokens(step, list(request_ids), tokens)
+            made = Tokens(step, list(request_ids), tokens.tobytes(), counts.tobytes())
             if self._processed:
                 self._processed.accept(made, faults)
-                made.tokens = [
-                    [] if (fault := faults.get(name)) is not None and fault.row < len(row) else row
-                    for name, row in zip(made.request_ids, tokens, strict=False)
-                ]
+                if faults:
+                    counts = counts.copy()
+                    for index, name in enumerate(request_ids):
+                        if (fault := faults.get(name)) is not None and fault.row < counts[index]:
+                            counts[index] = 0
+                    made.counts = counts.tobytes()
             self._history.note(made)
             found.append(made)
         return found
@@ -287,11 +297,7 @@ class RankGuide:
         """Return what another process is told of all that is alive, and of this step."""
         restore = self._history.restore(self._ended, self._matchers.text)
         self._matchers.gave(restore.loads)
-        return [restore] if self._plan is None else [restore, self._begin_of(self._plan)]
-
-    def _begin_of(self, plan: Plan) -> Begin:
-        told: Any = plan  # whose parts are only written
-        return Begin(self._step, self.waits.total_ns, told.computed, told.scheduled, told.drafts)
+        return [restore, Begin(self._step, self.waits.total_ns, True, *self._told)]
 
     def _accuse(self, number: int, deaths: int, code: ErrorCode) -> bool:
         if (request_id := self._history.accused(number, deaths, code)) is None:

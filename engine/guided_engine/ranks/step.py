@@ -4,8 +4,28 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
+import numpy as np
+import numpy.typing as npt
+
 from guided_contract.errors import ErrorCode
 from guided_contract.wire import Ticket
+
+
+class SampledTokens(NamedTuple):
+    """What a step sampled: of each request the first `counts` of its row's tokens (ids)."""
+
+    request_ids: Sequence[str]
+    tokens: npt.NDArray[np.int64]  # [requests, most]
+    counts: npt.NDArray[np.int64]  # [requests]
+
+    @classmethod
+    def of(cls, request_ids: Sequence[str], rows: Sequence[Sequence[int]]) -> "SampledTokens":
+        """Return them from lists."""
+        counts = np.fromiter(map(len, rows), np.int64, len(rows))
+        tokens = np.zeros((len(rows), max(counts, default=0)), np.int64)
+        for row, some in zip(tokens, rows, strict=True):
+            row[: len(some)] = some
+        return cls(request_ids, tokens, counts)
 
 
 class ReadSampled(Protocol):
@@ -14,8 +34,8 @@ class ReadSampled(Protocol):
     def is_here(self) -> bool:
         """Return whether reading it waits for nothing."""
 
-    def read(self) -> tuple[Sequence[str], list[list[int]]]:
-        """Return requests, and the tokens of each, waiting for that step's copy to the host alone."""
+    def read(self) -> SampledTokens:
+        """Return it, waiting for that step's copy to the host alone."""
 
 
 class RowFault(NamedTuple):
