@@ -93,16 +93,11 @@ class GuidedRunner:
         # A warm-up has masks, but no sequence.
         if self._guide.is_empty or self._runner.execute_model_state is None:
             return self._sample_tokens(grammar_output)
-        if self._guide.is_sampling:
-            self._guide.waits.begin()
-            # The last step's tokens are here before its drafts: taken while the draft model still runs.
-            self._safely(self._guide.settle, None)
-        if self._asks_for_drafts:
-            self._safely(self._learn_drafts, None)
         if not self._guide.is_sampling:
             output = self._sample_tokens(grammar_output)
         else:
-            self._safely(self._guide.ask, None)
+            self._guide.waits.begin()
+            self._safely(self._ask, None)
             edits = self._safely(self._guide.edits, None)  # while masks are made
             masks = self._safely(self._guide.masks, None, again=True)
             self._guide.waits.end()
@@ -163,10 +158,13 @@ class GuidedRunner:
             sampling_params=params,
         )
 
-    def _learn_drafts(self) -> None:
-        proposed = self._runner.take_draft_token_ids()
-        if proposed is not None:
-            self._guide.learn_drafts(proposed.req_ids, proposed.draft_token_ids)
+    def _ask(self) -> None:
+        if self._asks_for_drafts:
+            # The last step's tokens are here before its drafts: taken while the draft model still runs.
+            self._guide.settle()
+            if (proposed := self._runner.take_draft_token_ids()) is not None:
+                self._guide.learn_drafts(proposed.req_ids, proposed.draft_token_ids)
+        self._guide.ask()
 
     def _report(self, output: Any) -> None:
         """Attach failures and invalid drafts to the model output, and tell the sidecar of failures.
