@@ -50,7 +50,7 @@ class EngineReasoner:
         return self._parser.is_reasoning_end(prompt) is not False
 
     def boundary(self, before: list[int], tokens: Sequence[int]) -> Boundary:
-        """Return where reasoning ends in `tokens`; see ranks.reasoning.Reasoner."""
+        """Return where reasoning ends in `tokens`; see matchers.reasoning.Reasoner."""
         end = self._found(tokens)
         if end is not None:
             offset, is_content = end
@@ -69,7 +69,7 @@ class EngineReasoner:
         return bool(parser.is_reasoning_end(prompt)) or self._shortest_end(list(prompt), no_mark) > 1
 
     def implicit_ends(self) -> Sequence[int]:
-        """Return the tokens that end reasoning as content; see ranks.reasoning.Reasoner."""
+        """Return the tokens that end reasoning as content; see matchers.reasoning.Reasoner."""
         known = getattr(self._parser, "reasoning_end_token_ids", ())
         return [token for token in known if (end := self._found([token])) is not None and end[1]]
 
