@@ -147,7 +147,7 @@ class Matching:
         if parts:
             self._row_ns = fill_masks(parts, self._filler, self._slots[ask.slot][:row])
         self._work(NOBODY)
-        acceptable = [min(part.acceptable, part.most) for part in parts]
+        acceptable = [min(part.acceptable, part.most) if part.sequence.drafts else 0 for part in parts]
         ends = [
             sequence.report(sequence.failure)
             for sequence in self._tracking.by_request.values()
