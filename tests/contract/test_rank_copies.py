@@ -14,6 +14,8 @@ import torch
 
 from guided_engine.compat import minor
 from guided_engine.compat.runner_v2 import RunnerV2
+from guided_engine.matchers.memory import SharedMemory
+from guided_engine.ranks.mask_memory import MaskMemory
 from support.rank import VOCAB, Rank, Sampled, arrival
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -119,6 +121,25 @@ class OnDevice:
             grammar_output.structured_output_request_ids,
             grammar_output.grammar_bitmask,
         )
+
+
+def test_memory_that_cannot_be_pinned_spoils_no_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    """CUDA keeps the error of a call for whoever asks next, which torch does after each kernel."""
+    pending: list[int] = []
+
+    def zeros(*_shape: int, device: str) -> None:
+        if pending:
+            raise RuntimeError(f"CUDA error {pending.pop()} on {device}")
+
+    def refuse(_address: int, _size: int, _flags: int) -> int:
+        pending.append(801)
+        return pending[0]
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "cudart", lambda: SimpleNamespace(cudaHostRegister=refuse))
+    monkeypatch.setattr(torch, "zeros", zeros)
+    MaskMemory(SharedMemory(2, VOCAB))
+    assert not pending
 
 
 def test_a_device_that_copies_late_sees_every_mask(device: LateDevice) -> None:

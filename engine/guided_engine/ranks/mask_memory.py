@@ -1,5 +1,6 @@
 """The masks that a rank shares with the process of its matchers, as the rank's device reads them."""
 
+import contextlib
 import itertools
 import logging
 from collections.abc import Callable, Mapping, Sequence
@@ -32,6 +33,8 @@ class MaskMemory:
             error = torch.cuda.cudart().cudaHostRegister(masks.ctypes.data, masks.nbytes, 0)
             if int(error):
                 _log.warning("guidedmodel: masks are copied twice, their memory cannot be pinned: %s", error)
+                with contextlib.suppress(RuntimeError):
+                    torch.zeros(1, device="cuda")  # takes the error: CUDA blames the next kernel for it
 
     def next_slot(self) -> int:
         """Return the slot for the next masks, which the device does not read any more."""
