@@ -69,10 +69,9 @@ class RankGuide:
         self._pending: deque[_Pending] = deque()
         self._plan: Plan | None = None
         self._learned: tuple[Sequence[str], Sequence[Sequence[int]]] = ((), ())
-        self._is_asked = False
         self._step = 0
         self._told: tuple[list[str], dict[str, Any]] = ([], {})  # of a step: who samples, and their drafts
-        self.is_sampling = False
+        self.is_sampling = self._is_asked = False
         self.invalid_drafts: dict[str, int] = {}
 
     @property
@@ -274,17 +273,12 @@ class RankGuide:
         found = []
         while self._pending and (self._pending[0].step < before or self._pending[0].sampled.is_here()):
             step, sampled, read_faults = self._pending.popleft()
-            request_ids, tokens, counts = sampled.read()  # it waits; until then nothing is known of faults
+            told = sampled.read()  # it waits; until then nothing is known of faults
             faults = read_faults()
-            made = Tokens(step, list(request_ids), tokens.tobytes(), counts.tobytes())
+            made = Tokens(step, list(told.request_ids), told.tokens.tobytes(), told.counts.tobytes())
             if self._processed:
                 self._processed.accept(made, faults)
-                if faults:
-                    counts = counts.copy()
-                    for index, name in enumerate(request_ids):
-                        if (fault := faults.get(name)) is not None and fault.row < counts[index]:
-                            counts[index] = 0
-                    made.counts = counts.tobytes()
+                made.counts = told.counts_without(faults).tobytes()
             self._history.note(made)
             found.append(made)
         return found

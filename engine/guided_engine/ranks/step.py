@@ -27,6 +27,14 @@ class SampledTokens(NamedTuple):
             row[: len(some)] = some
         return cls(request_ids, tokens, counts)
 
+    def counts_without(self, faults: Mapping[str, "RowFault"]) -> npt.NDArray[np.int64]:
+        """Return the counts, 0 where a token is from a row that processors spoiled."""
+        counts = self.counts.copy()
+        for index, name in enumerate(self.request_ids if faults else ()):
+            if (fault := faults.get(name)) is not None and fault.row < counts[index]:
+                counts[index] = 0
+        return counts
+
 
 class ReadSampled(Protocol):
     """What a step sampled, on its way to the host."""
